@@ -1,0 +1,99 @@
+# Everything that can be done to Holdfast. `make` alone prints this list.
+# Needed on the machine: Python 3.11 or newer, and make. All else is set up here, in .venv, on first use.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+PYTHON ?= python3
+PIP_VERSION := 26.3
+BIN := .venv/bin
+READY := .venv/.ready
+CODE := $(wildcard src tests tools bench examples)
+PG15_BIN ?= /usr/lib/postgresql/15/bin
+PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z0-9/_-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-20s %s\n", $$1, $$2}'
+
+# --- what people want -------------------------------------------------------------------------
+
+.PHONY: run test verify bench-engine
+run: $(READY) ## set up, then run Holdfast with its own PostgreSQL (data in ./.holdfast)
+	$(BIN)/holdfast up
+
+test: check debian/pgbouncer ## set up, then lint, types and the test suite (< 15 minutes)
+	$(PYTEST) -m "not verify"
+
+verify: check debian/pgbouncer debian/postgresql-15 ## all tests, the long ones too, on PostgreSQL 18 and 15
+	$(PYTEST)
+	HOLDFAST_PG_BIN=$(PG15_BIN) $(PYTEST)
+
+bench-engine: $(READY) ## measure the engine beside its peers
+	$(BIN)/python -m bench.engine $(BENCH_ARGS)
+
+# --- checks -----------------------------------------------------------------------------------
+
+.PHONY: check lint types format
+check: lint types verify/generated
+
+lint: $(READY) ## ruff and import contracts
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/lint-imports --no-cache
+
+types: $(READY) ## mypy, strict
+	$(BIN)/mypy $(CODE)
+
+format: $(READY) ## sort imports and apply ruff's safe fixes
+	$(BIN)/ruff check --fix $(CODE)
+
+# --- generated files: every generate/x has a verify/x that fails on drift -------------------------
+
+.PHONY: generate generate/install-sql generate/sync-client verify/generated verify/install-sql verify/sync-client
+generate: generate/install-sql generate/sync-client ## write every generated file anew
+verify/generated: verify/install-sql verify/sync-client ## fail if a generated file is out of date
+
+generate/install-sql: $(READY) ## src/holdfast/sql/install.sql, from migrations and functions
+	$(BIN)/python -m tools.build_install
+verify/install-sql: $(READY) ## is install.sql what its sources make?
+	$(BIN)/python -m tools.build_install --check
+
+generate/sync-client: $(READY) ## the synchronous client, from the asynchronous one
+	$(BIN)/python -m tools.generate_sync
+verify/sync-client: $(READY) ## is the synchronous client what the asynchronous one makes?
+	$(BIN)/python -m tools.generate_sync --check
+
+# --- set-up -----------------------------------------------------------------------------------
+
+.PHONY: setup clean
+setup: $(READY) ## only make .venv
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Holdfast needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Set PYTHON=…" >&2; exit 1; }
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip==$(PIP_VERSION)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[server]' --group dev
+	touch $@
+
+clean: ## remove what make made, except the data in .holdfast
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Debian packages that only the tests need. As root they are installed; others are told what to ask for.
+.PHONY: debian/pgbouncer debian/postgresql-15
+debian/pgbouncer:
+	@$(call debian_package,pgbouncer,command -v pgbouncer || test -x /usr/sbin/pgbouncer)
+debian/postgresql-15: debian/pgbouncer  # one apt at a time, also with make -j
+	@$(call debian_package,postgresql-15,test -x $(PG15_BIN)/postgres)
+
+define debian_package
+if ! { $(2); } >/dev/null 2>&1; then \
+  [ "$$(id -u)" = 0 ] || { echo "The tests need the Debian package $(1). Ask root for: apt-get install $(1)" >&2; exit 1; }; \
+  echo "Installing the Debian package $(1)"; \
+  export DEBIAN_FRONTEND=noninteractive; \
+  { apt-get install --yes --no-install-recommends $(1) || { apt-get update && apt-get install --yes --no-install-recommends $(1); }; } >/dev/null; \
+fi
+endef

@@ -1,0 +1,1 @@
+"""The queues that are measured, behind one protocol."""

@@ -1,0 +1,1 @@
+"""What is measured: each module makes the cases of one question."""

@@ -1,0 +1,43 @@
+"""A worker: waits for messages, acks what works, nacks what fails, and stops when nothing comes any more.
+
+What fails too often ends among the dead letters; the last lines show them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from holdfast import Delivery, Holdfast
+
+QUEUE = "example.worker"
+
+
+def handle(delivery: Delivery) -> None:
+    """The work itself: divides, and so fails on zero."""
+    print(f"100 / {delivery.payload} = {100 / delivery.payload:g}")
+
+
+def work(holdfast: Holdfast) -> None:
+    """Work until half a second passes without a message."""
+    while deliveries := holdfast.claim(QUEUE, max=10, lease=60, consumer="example", wait=0.5):
+        for delivery in deliveries:
+            try:
+                handle(delivery)
+            except ArithmeticError as error:
+                holdfast.nack(QUEUE, delivery.token, [delivery.id], error=str(error))
+            else:
+                holdfast.ack(QUEUE, delivery.token, [delivery.id])
+
+
+def main() -> None:
+    with Holdfast(os.environ["HOLDFAST_DATABASE_URL"]) as holdfast:
+        holdfast.create_queue(QUEUE, {"max_deliveries": 2})
+        holdfast.send_batch(QUEUE, [1, 5, 0, 20])
+        work(holdfast)
+        for entry in holdfast.browse(QUEUE, "dead"):
+            print(f"dead: {entry.payload}, because of {entry.last_error}")
+            holdfast.discard(QUEUE, [entry.id])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""How a command ends: its exit code, and what it says on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+
+import psycopg
+import typer
+
+from holdfast.client import HoldfastError
+from holdfast.embedded import EmbeddedError
+
+from ._output import Output
+
+# SQLSTATE classes that mean: there is no working connection to the database.
+UNREACHABLE = ("08", "28", "3D", "57")
+
+
+class ExitCode(IntEnum):
+    """What the exit code says."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    NO_CONNECTION = 3
+    NOTHING = 4
+    INTERRUPTED = 130
+
+
+@contextmanager
+def ended(output: Output) -> Iterator[None]:
+    """Turn errors into one clear message and an exit code."""
+    try:
+        yield
+    except HoldfastError as error:
+        output.error(error.message, code=error.code, detail=error.detail, hint=error.hint)
+        raise typer.Exit(ExitCode.ERROR) from error
+    except EmbeddedError as error:
+        output.error(str(error.args[0]), detail=error.detail, hint=error.hint)
+        raise typer.Exit(ExitCode.NO_CONNECTION) from error
+    except psycopg.Error as error:
+        raise typer.Exit(report(output, error)) from error
+    except KeyboardInterrupt as error:
+        output.note("Interrupted.")
+        raise typer.Exit(ExitCode.INTERRUPTED) from error
+
+
+def report(output: Output, error: psycopg.Error) -> ExitCode:
+    """Say what the database said."""
+    if is_unreachable(error):
+        output.error(
+            f"can't connect to the database: {str(error).strip()}",
+            hint="Check --database-url or HOLDFAST_DATABASE_URL, and whether the server runs.",
+        )
+        return ExitCode.NO_CONNECTION
+    output.error(
+        error.diag.message_primary or str(error).strip(),
+        code=error.sqlstate,
+        detail=error.diag.message_detail,
+        hint=error.diag.message_hint,
+    )
+    return ExitCode.ERROR
+
+
+def is_unreachable(error: psycopg.Error) -> bool:
+    """Whether the connection, not the command, is what failed."""
+    if error.sqlstate is not None:
+        return error.sqlstate[:2] in UNREACHABLE
+    return isinstance(error, psycopg.OperationalError | psycopg.ProgrammingError)

@@ -1,0 +1,48 @@
+"""The root of the command tree, and the options that count everywhere."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from . import dead, message, queue, schema, stats, up, upkeep
+from ._command import DatabaseUrl, Globals, Json
+
+app = typer.Typer(
+    name="holdfast",
+    help="A durable message queue inside PostgreSQL.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and end."""
+    if wanted:
+        typer.echo(f"holdfast {version('holdfast')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+    show: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """A durable message queue inside PostgreSQL."""
+    context.obj = Globals(database_url=database_url, as_json=as_json)
+
+
+up.register(app)
+schema.register(app)
+message.register(app)
+stats.register(app)
+upkeep.register(app)
+app.add_typer(queue.app, name="queue")
+app.add_typer(dead.app, name="dead")

@@ -1,0 +1,94 @@
+"""holdfast dead: look at, send back and discard dead letters."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from ._command import Invocation, command
+from ._ending import ExitCode
+from ._options import After, Ids, Limit, Queue, Yes
+from ._values import instant
+
+app = typer.Typer(help="Look at, send back and discard dead letters.", no_args_is_help=True)
+
+Id = Annotated[int, typer.Argument(metavar="ID", help="The message.")]
+SomeIds = Annotated[list[int], typer.Argument(metavar="ID...", help="The messages.")]
+Everything = Annotated[bool, typer.Option("--all", help="Every dead letter of the queue, up to --limit.")]
+Error = Annotated[
+    str | None, typer.Option("--error", metavar="TEXT", help="Those whose error contains this text.")
+]
+Tag = Annotated[str | None, typer.Option("--tag", help="Those with this tag.")]
+Before = Annotated[
+    datetime | None,
+    typer.Option("--dead-before", parser=instant, metavar="TIME", help="Those that died before then."),
+]
+Since = Annotated[
+    datetime | None,
+    typer.Option("--dead-after", parser=instant, metavar="TIME", help="Those that died after then."),
+]
+Target = Annotated[
+    str | None, typer.Option("--target", metavar="QUEUE", help="Send them there instead of back.")
+]
+
+
+@command(app, "list")
+def list_dead(invocation: Invocation, queue: Queue, limit: Limit = 20, after: After = None) -> None:
+    """List the dead letters of a queue."""
+    with invocation.client() as client:
+        entries = client.browse(queue, "dead", limit=limit, after=after)
+    columns = ("id", "deliveries", "enqueued_at", "last_error", "tag", "payload")
+    invocation.output.records(entries, columns, f"{queue} has no dead letters.")
+
+
+@command(app)
+def show(invocation: Invocation, queue: Queue, id: Id) -> None:
+    """Show one dead letter with everything that is known of it."""
+    with invocation.client() as client:
+        entry = client.message(queue, id)
+    if entry is None:
+        invocation.output.error(f"there is no message {id} among the dead letters of {queue}")
+        raise typer.Exit(ExitCode.ERROR)
+    invocation.output.fields(entry)
+
+
+@command(app)
+def redrive(
+    invocation: Invocation,
+    queue: Queue,
+    ids: Ids = None,
+    everything: Everything = False,
+    error: Error = None,
+    tag: Tag = None,
+    dead_before: Before = None,
+    dead_after: Since = None,
+    limit: Limit = 1000,
+    target: Target = None,
+) -> None:
+    """Send dead letters back: some ids, those that fit a filter, or all."""
+    filter = chosen(error=error, tag=tag, dead_before=dead_before, dead_after=dead_after)
+    if not (ids or filter or everything):
+        raise typer.BadParameter("say which: ids, a filter such as --error, or --all")
+    with invocation.client() as client:
+        moved = client.redrive(queue, ids or None, filter=filter or None, limit=limit, target=target)
+    invocation.output.records(moved, ("id", "new_id"), "Nothing to send back.")
+
+
+@command(app)
+def discard(invocation: Invocation, queue: Queue, ids: SomeIds, yes: Yes = False) -> None:
+    """Delete dead letters for good."""
+    invocation.confirm(f"Delete {len(ids)} messages of {queue} for good?", yes=yes)
+    with invocation.client() as client:
+        gone = client.discard(queue, ids)
+    invocation.output.document({"ids": gone}, f"Discarded {len(gone)} of {len(ids)}.")
+
+
+def chosen(**fields: Any) -> dict[str, Any]:
+    """The filter: what was asked for, in JSON's own types."""
+    return {
+        name: value.isoformat() if isinstance(value, datetime) else value
+        for name, value in fields.items()
+        if value is not None
+    }

@@ -1,0 +1,165 @@
+"""Where the client's connections come from, and what it may do with them: a pool, or the caller's own one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.pq import TransactionStatus
+from psycopg_pool import AsyncConnectionPool
+
+from holdfast.client._concurrency import AsyncLock
+from holdfast.client._errors import is_broken_register, translated
+from holdfast.client._rows import Factory
+from holdfast.client._schema import async_check_schema
+
+T = TypeVar("T")
+REPAIR = "select holdfast.repair(unreadable_only => true)"
+
+
+class AsyncSession(Protocol):
+    """Runs statements over connections."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether each statement is a transaction of its own."""
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether a claim may be repeated here without an open transaction keeping others out."""
+
+    async def fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
+        """Run one statement and return its rows."""
+
+    def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
+        """A connection on which all that is done in the block takes effect, or nothing."""
+
+    async def close(self) -> None:
+        """Give back what this session made itself."""
+
+
+async def run(
+    connection: AsyncConnection[Any], statement: bytes, parameters: list[Any], factory: Factory[T]
+) -> list[T]:
+    """Run one statement on a connection, with Holdfast's own errors."""
+    with translated():
+        async with connection.cursor(row_factory=factory) as cursor:
+            await cursor.execute(statement, parameters)
+            return await cursor.fetchall()
+
+
+class AsyncPoolSession:
+    """Connections from a pool: every statement is its own transaction, and a broken register is mended."""
+
+    alone: ClassVar[bool] = True
+    may_wait: ClassVar[bool] = True
+
+    def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
+        self._pool = pool
+
+    async def fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
+        try:
+            return await self._fetch(statement, parameters, factory)
+        except psycopg.Error as error:
+            if not is_broken_register(error):
+                raise
+            await self._repair(error)
+        return await self._fetch(statement, parameters, factory)
+
+    async def _fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
+        async with self.connection() as connection:
+            return await run(connection, statement, parameters, factory)
+
+    async def _repair(self, broken: psycopg.Error) -> None:
+        """Recreate the registers that a failover left unreadable; who may not do so sees the first error."""
+        try:
+            async with self.connection() as connection:
+                await connection.execute(REPAIR)
+        except psycopg.errors.InsufficientPrivilege:
+            raise broken from None
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """One connection for a while; leaving the block commits where the pool does not do so itself."""
+        async with self._pool.connection() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
+        async with self.connection() as connection, connection.transaction():
+            yield connection
+
+    async def close(self) -> None:
+        """The pool is the caller's: it stays open."""
+
+
+class AsyncOwnPoolSession(AsyncPoolSession):
+    """A pool of the client's own, opened on first use, when the schema is checked too."""
+
+    def __init__(self, url: str, *, min_size: int, max_size: int, timeout: float, prepare: bool) -> None:
+        settings = {"autocommit": True, "prepare_threshold": 5 if prepare else None}
+        pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
+            url, open=False, min_size=min_size, max_size=max_size, timeout=timeout, kwargs=settings
+        )
+        super().__init__(pool)
+        self._url = url
+        self._ready = False
+        self._opening = AsyncLock()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+        if not self._ready:
+            await self.open()
+        async with self._pool.connection() as connection:
+            yield connection
+
+    async def open(self) -> None:
+        """Connect once by hand, so that a failure says why, check the schema, and open the pool."""
+        async with self._opening:
+            if self._ready:
+                return
+            async with await AsyncConnection.connect(
+                self._url, autocommit=True, prepare_threshold=None
+            ) as connection:
+                await async_check_schema(connection)
+            # Waiting keeps the first call from finding the pool empty and having it grow for nothing.
+            await self._pool.open(wait=True, timeout=self._pool.timeout)
+            self._ready = True
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+
+class AsyncConnectionSession:
+    """The caller's connection: never committed, never rolled back here."""
+
+    alone: ClassVar[bool] = False
+
+    def __init__(self, connection: AsyncConnection[Any]) -> None:
+        self._connection = connection
+
+    @property
+    def may_wait(self) -> bool:
+        """Between the statements of an open transaction a claim would keep its lane locked."""
+        return self._connection.autocommit and self._idle
+
+    @property
+    def _idle(self) -> bool:
+        return self._connection.info.transaction_status == TransactionStatus.IDLE
+
+    async def fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
+        return await run(self._connection, statement, parameters, factory)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
+        if self._idle and not self._connection.autocommit:
+            # Opens the caller's transaction, so that the block below is a savepoint in it and ends nothing.
+            await self._connection.execute("select")
+        async with self._connection.transaction():
+            yield self._connection
+
+    async def close(self) -> None:
+        """The connection is the caller's: it stays open."""

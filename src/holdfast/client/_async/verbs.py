@@ -1,0 +1,329 @@
+"""One method for each SQL function of Holdfast: it passes its arguments on by name and adds nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from holdfast.client._async.bulk import async_copy_messages
+from holdfast.client._async.session import AsyncSession
+from holdfast.client._bulk import as_object, new_message
+from holdfast.client._calls import call
+from holdfast.client._concurrency import AsyncMessages
+from holdfast.client._rows import record, scalar
+from holdfast.client._types import (
+    Delivery,
+    Duration,
+    Entry,
+    Holder,
+    Json,
+    Lease,
+    QueueInfo,
+    QueueStats,
+    Redriven,
+    Settlement,
+)
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T")
+D = TypeVar("D", bound="DataclassInstance")
+COPY_ROWS = 5_000  # the most that the engine wants in one COPY
+
+
+class AsyncVerbs:
+    """What can be done with queues and messages, over some session."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    # Queues
+
+    async def create_queue(self, queue: str, config: Mapping[str, Json] | None = None) -> bool:
+        """Make a queue; False if it was there with the same configuration."""
+        return await self._value(bool, "create_queue", queue=queue, config=config)
+
+    async def configure_queue(self, queue: str, config: Mapping[str, Json]) -> dict[str, Json]:
+        """Change fields of a queue's configuration (None: back to the default); returns what is in force."""
+        return await self._value(dict, "configure_queue", queue=queue, config=config)
+
+    async def configure_defaults(self, config: Mapping[str, Json]) -> dict[str, Json]:
+        """Change the defaults of all queues; returns what is in force."""
+        return await self._value(dict, "configure_defaults", config=config)
+
+    async def drop_queue(self, queue: str) -> bool:
+        """Delete a queue and its messages; False if there was none."""
+        return await self._value(bool, "drop_queue", queue=queue)
+
+    async def pause_queue(self, queue: str) -> bool:
+        """Hand out nothing more for now; False if it was paused already."""
+        return await self._value(bool, "pause_queue", queue=queue)
+
+    async def resume_queue(self, queue: str) -> bool:
+        """Hand out messages again; False if it was not paused."""
+        return await self._value(bool, "resume_queue", queue=queue)
+
+    async def queues(self) -> list[QueueInfo]:
+        """All queues with their configuration."""
+        return await self._records(QueueInfo, "queues")
+
+    async def queue_stats(self, queue: str) -> QueueStats:
+        """How many messages are ready, scheduled, in flight, dead."""
+        return (await self._records(QueueStats, "queue_stats", queue=queue))[0]
+
+    # Sending
+
+    async def send(
+        self,
+        queue: str,
+        payload: Json = None,
+        *,
+        body: bytes | None = None,
+        content_type: str | None = None,
+        headers: Mapping[str, Json] | None = None,
+        priority: int | None = None,
+        delay: Duration | None = None,
+        deliver_at: datetime | None = None,
+        ttl: Duration | None = None,
+        expires_at: datetime | None = None,
+        correlation_id: UUID | None = None,
+        tag: str | None = None,
+        max_deliveries: int | None = None,
+    ) -> int:
+        """Send one message and return its id. A payload of None is no payload, not the JSON value null."""
+        return await self._value(
+            int,
+            "send",
+            queue=queue,
+            payload=payload,
+            body=body,
+            content_type=content_type,
+            headers=headers,
+            priority=priority,
+            delay=delay,
+            deliver_at=deliver_at,
+            ttl=ttl,
+            expires_at=expires_at,
+            correlation_id=correlation_id,
+            tag=tag,
+            max_deliveries=max_deliveries,
+        )
+
+    async def send_batch(
+        self,
+        queue: str,
+        payloads: Iterable[Json],
+        *,
+        content_type: str | None = None,
+        headers: Mapping[str, Json] | None = None,
+        priority: int | None = None,
+        delay: Duration | None = None,
+        deliver_at: datetime | None = None,
+        ttl: Duration | None = None,
+        expires_at: datetime | None = None,
+        correlation_id: UUID | None = None,
+        tag: str | None = None,
+        max_deliveries: int | None = None,
+    ) -> list[int]:
+        """Send many payloads with the same options and return their ids in order."""
+        return await self._value(
+            list,
+            "send_batch",
+            queue=queue,
+            payloads=payloads,
+            content_type=content_type,
+            headers=headers,
+            priority=priority,
+            delay=delay,
+            deliver_at=deliver_at,
+            ttl=ttl,
+            expires_at=expires_at,
+            correlation_id=correlation_id,
+            tag=tag,
+            max_deliveries=max_deliveries,
+        )
+
+    async def send_many(self, queue: str, messages: Iterable[Any]) -> list[int]:
+        """Send payloads or NewMessage values, each with its own options; returns their ids in order."""
+        objects = [as_object(new_message(message)) for message in messages]
+        return await self._value(list, "send_many", queue=queue, messages=objects)
+
+    async def bulk_send(
+        self,
+        queue: str,
+        messages: AsyncMessages,
+        *,
+        chunk: int = COPY_ROWS,
+        progress: Callable[[int], object] | None = None,
+        atomic: bool = True,
+    ) -> int:
+        """Send any number of payloads or NewMessage values by COPY, and return how many.
+
+        `progress` is called after every chunk with the number sent so far. With atomic=False every chunk
+        is committed by itself, so that what was sent before an error stays sent.
+        """
+        return await async_copy_messages(
+            self._session, queue, messages, chunk=chunk, progress=progress, atomic=atomic
+        )
+
+    # Receiving
+
+    async def claim(
+        self, queue: str, max: int = 1, *, lease: Duration | None = None, consumer: str | None = None
+    ) -> list[Delivery]:
+        """Take up to `max` messages; until the lease ends, nobody else gets them."""
+        return await self._records(
+            Delivery,
+            "claim",
+            queue=queue,
+            max=max,
+            lease=lease,
+            consumer=consumer,
+            alone=self._session.alone,
+        )
+
+    async def next(
+        self,
+        queue: str,
+        token: int,
+        max: int = 1,
+        *,
+        lease: Duration | None = None,
+        consumer: str | None = None,
+        strict: bool = False,
+    ) -> list[Delivery]:
+        """Ack everything held under the token and claim again, in one call."""
+        return await self._records(
+            Delivery,
+            "next",
+            queue=queue,
+            token=token,
+            max=max,
+            lease=lease,
+            consumer=consumer,
+            alone=self._session.alone,
+            strict=strict,
+        )
+
+    async def ack(
+        self, queue: str, token: int, ids: Iterable[int] | None = None, *, strict: bool = False
+    ) -> Settlement:
+        """Done: delete these messages, or all that the token holds."""
+        return await self._settle("ack", queue=queue, token=token, ids=ids, strict=strict)
+
+    async def nack(
+        self,
+        queue: str,
+        token: int,
+        ids: Iterable[int] | None = None,
+        *,
+        delay: Duration | None = None,
+        error: str | None = None,
+        strict: bool = False,
+    ) -> Settlement:
+        """Failed: deliver again later, or move to the dead letters when the deliveries are used up."""
+        return await self._settle(
+            "nack", queue=queue, token=token, ids=ids, delay=delay, error=error, strict=strict
+        )
+
+    async def release(
+        self, queue: str, token: int, ids: Iterable[int] | None = None, *, strict: bool = False
+    ) -> Settlement:
+        """Give messages back; it does not count as a delivery."""
+        return await self._settle("release", queue=queue, token=token, ids=ids, strict=strict)
+
+    async def extend(
+        self,
+        queue: str,
+        token: int,
+        lease: Duration | None = None,
+        ids: Iterable[int] | None = None,
+        *,
+        strict: bool = False,
+    ) -> Settlement:
+        """Hold messages longer: the lease counts from now."""
+        return await self._settle("extend", queue=queue, token=token, lease=lease, ids=ids, strict=strict)
+
+    async def held(self, queue: str, token: int) -> list[Delivery]:
+        """What the token still holds."""
+        return await self._records(Delivery, "held", queue=queue, token=token)
+
+    async def listen(self, queue: str, patience: Duration | None = None) -> str:
+        """Ask for a notification on the next send, for so long; returns the channel to LISTEN on."""
+        return await self._value(str, "listen", queue=queue, patience=patience)
+
+    # Looking
+
+    async def holders(self, queue: str, ids: Iterable[int]) -> list[Holder]:
+        """Who holds these messages."""
+        return await self._records(Holder, "holders", queue=queue, ids=ids)
+
+    async def leases(self, queue: str, limit: int | None = None) -> list[Lease]:
+        """The open claims of a queue."""
+        return await self._records(Lease, "leases", queue=queue, limit=limit)
+
+    async def browse(
+        self, queue: str, state: str | None = None, *, limit: int | None = None, after: int | None = None
+    ) -> list[Entry]:
+        """Look at messages that are ready, scheduled, in_flight or dead, without claiming them."""
+        return await self._records(Entry, "browse", queue=queue, state=state, limit=limit, after=after)
+
+    async def message(self, queue: str, id: int) -> Entry | None:
+        """Look at one message; None if it is not, or no longer, there."""
+        found = await self._records(Entry, "message", queue=queue, id=id)
+        return found[0] if found else None
+
+    # Repairing
+
+    async def discard(self, queue: str, ids: Iterable[int]) -> list[int]:
+        """Delete messages of the queue, or of its dead letters; returns the ids that were there."""
+        return await self._value(list, "discard", queue=queue, ids=ids)
+
+    async def redrive(
+        self,
+        queue: str,
+        ids: Iterable[int] | None = None,
+        *,
+        filter: Mapping[str, Json] | None = None,
+        limit: int | None = None,
+        target: str | None = None,
+    ) -> list[Redriven]:
+        """Send dead letters back to the queue they came from, or to a target."""
+        return await self._records(
+            Redriven, "redrive", queue=queue, ids=ids, filter=filter, limit=limit, target=target
+        )
+
+    async def sweep(self, queue: str) -> int:
+        """Take back what leases let go, now; claims do it by themselves."""
+        return await self._value(int, "sweep", queue=queue)
+
+    async def maintain(self) -> dict[str, Json]:
+        """One round of upkeep for all queues; returns what it did."""
+        return await self._value(dict, "maintain")
+
+    async def repair(self, queue: str | None = None, *, unreadable_only: bool = False) -> int:
+        """Start afresh after a failover or restore: every lease ends. Returns the number of lanes mended.
+
+        With unreadable_only, only lanes whose registers a failover left unreadable.
+        """
+        return await self._value(int, "repair", queue=queue, unreadable_only=unreadable_only)
+
+    async def now(self) -> datetime:
+        """The time by Holdfast's clock."""
+        return await self._value(datetime, "now")
+
+    # How a verb is called
+
+    async def _records(self, kind: type[D], verb: str, **arguments: Any) -> list[D]:
+        statement, parameters = call(verb, arguments)
+        return await self._session.fetch(statement, parameters, record(kind))
+
+    async def _value(self, kind: type[T], verb: str, **arguments: Any) -> T:
+        statement, parameters = call(verb, arguments)
+        return (await self._session.fetch(statement, parameters, scalar(kind)))[0]
+
+    async def _settle(self, verb: str, **arguments: Any) -> Settlement:
+        return (await self._records(Settlement, verb, **arguments))[0]

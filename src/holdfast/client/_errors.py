@@ -1,0 +1,330 @@
+"""The exceptions of Holdfast: one class for each error code that the SQL functions raise.
+
+    HoldfastError                       code, message, detail, hint, name, http_status
+    ├── QueueError
+    │   ├── QueueNotFoundError          QH101  404
+    │   ├── QueueExistsError            QH102  409
+    │   ├── InvalidQueueNameError       QH103  422
+    │   ├── InvalidConfigError          QH104  422
+    │   └── InvalidDeadLetterError      QH105  422
+    ├── MessageError
+    │   ├── PayloadTooLargeError        QH201  413
+    │   ├── HeadersTooLargeError        QH202  413
+    │   ├── InvalidMessageError         QH203  422
+    │   ├── InvalidPriorityError        QH204  422
+    │   ├── InvalidScheduleError        QH205  422
+    │   ├── InvalidTtlError             QH206  422
+    │   ├── TextTooLongError            QH207  422
+    │   ├── BatchTooLargeError          QH208  413
+    │   ├── QueueFullError              QH209  429
+    │   └── InvalidMaxDeliveriesError   QH210  422
+    ├── ClaimError
+    │   ├── InvalidMaxError             QH301  422
+    │   ├── InvalidLeaseError           QH302  422
+    │   ├── WrongIsolationError         QH303  409
+    │   ├── LeaseLostError              QH304  409
+    │   └── InvalidDelayError           QH305  422
+    ├── QueryError
+    │   ├── InvalidStateError           QH401  422
+    │   ├── InvalidLimitError           QH402  422
+    │   └── InvalidFilterError          QH403  422
+    └── SchemaError
+        ├── SchemaTooNewError           QH501  503
+        └── SchemaMissingError          QH502  503
+
+A code that this version does not know becomes a plain HoldfastError that carries it.
+Every other error of the database passes through as psycopg's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import ClassVar
+
+import psycopg
+
+CODE_PREFIX = "QH"
+INTERNAL_ERROR = "XX000"
+BROKEN_REGISTER = "bad magic number in sequence"
+
+
+class HoldfastError(Exception):
+    """An error that Holdfast itself raised, with its code, a message, and where known a detail and a hint."""
+
+    name: ClassVar[str] = "holdfast_error"
+    http_status: ClassVar[int] = 500
+
+    def __init__(self, code: str, message: str, detail: str | None = None, hint: str | None = None) -> None:
+        super().__init__(code, message, detail, hint)
+        self.code = code
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [f"{self.message} [{self.code}]"]
+        if self.detail:
+            lines.append(f"Detail: {self.detail}")
+        if self.hint:
+            lines.append(f"Hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class QueueError(HoldfastError):
+    """Something is wrong with a queue or its configuration."""
+
+
+class QueueNotFoundError(QueueError):
+    """There is no queue of this name."""
+
+    name = "queue_not_found"
+    http_status = 404
+
+
+class QueueExistsError(QueueError):
+    """The queue is there already, with another configuration."""
+
+    name = "queue_exists"
+    http_status = 409
+
+
+class InvalidQueueNameError(QueueError):
+    """A queue can't have this name."""
+
+    name = "invalid_queue_name"
+    http_status = 422
+
+
+class InvalidConfigError(QueueError):
+    """A field of the configuration is unknown, or its value is out of range."""
+
+    name = "invalid_config"
+    http_status = 422
+
+
+class InvalidDeadLetterError(QueueError):
+    """The queue has no dead letters to redrive, or the target is missing."""
+
+    name = "invalid_dead_letter"
+    http_status = 422
+
+
+class MessageError(HoldfastError):
+    """A message was refused."""
+
+
+class PayloadTooLargeError(MessageError):
+    """The payload or body is larger than the queue allows."""
+
+    name = "payload_too_large"
+    http_status = 413
+
+
+class HeadersTooLargeError(MessageError):
+    """The headers are larger than 64 KiB."""
+
+    name = "headers_too_large"
+    http_status = 413
+
+
+class InvalidMessageError(MessageError):
+    """The message has both a payload and a body, an unknown field, or the wrong shape."""
+
+    name = "invalid_message"
+    http_status = 422
+
+
+class InvalidPriorityError(MessageError):
+    """The priority is not one of 0 to 10."""
+
+    name = "invalid_priority"
+    http_status = 422
+
+
+class InvalidScheduleError(MessageError):
+    """The delay or the time of delivery is negative, too far away, or given twice."""
+
+    name = "invalid_schedule"
+    http_status = 422
+
+
+class InvalidTtlError(MessageError):
+    """The time to live or the time of expiry is out of range, or given twice."""
+
+    name = "invalid_ttl"
+    http_status = 422
+
+
+class TextTooLongError(MessageError):
+    """A tag, content type or consumer name is longer than 200 characters."""
+
+    name = "text_too_long"
+    http_status = 422
+
+
+class BatchTooLargeError(MessageError):
+    """One call sends more messages than the engine takes at once."""
+
+    name = "batch_too_large"
+    http_status = 413
+
+
+class QueueFullError(MessageError):
+    """The queue has reached its max_depth."""
+
+    name = "queue_full"
+    http_status = 429
+
+
+class InvalidMaxDeliveriesError(MessageError):
+    """max_deliveries is not one of 0 to 1,000."""
+
+    name = "invalid_max_deliveries"
+    http_status = 422
+
+
+class ClaimError(HoldfastError):
+    """A claim, or the settlement of one, was refused."""
+
+
+class InvalidMaxError(ClaimError):
+    """A claim takes 1 to 10,000 messages."""
+
+    name = "invalid_max"
+    http_status = 422
+
+
+class InvalidLeaseError(ClaimError):
+    """A lease lasts from 100 ms to 24 h."""
+
+    name = "invalid_lease"
+    http_status = 422
+
+
+class WrongIsolationError(ClaimError):
+    """Claims need READ COMMITTED."""
+
+    name = "wrong_isolation"
+    http_status = 409
+
+
+class LeaseLostError(ClaimError):
+    """A strict settlement named messages that the token no longer holds."""
+
+    name = "lease_lost"
+    http_status = 409
+
+
+class InvalidDelayError(ClaimError):
+    """The delay of a nack is negative or too long."""
+
+    name = "invalid_delay"
+    http_status = 422
+
+
+class QueryError(HoldfastError):
+    """A question about a queue was put wrongly."""
+
+
+class InvalidStateError(QueryError):
+    """Messages are ready, scheduled, in_flight or dead."""
+
+    name = "invalid_state"
+    http_status = 422
+
+
+class InvalidLimitError(QueryError):
+    """The limit is not one of 1 to 10,000."""
+
+    name = "invalid_limit"
+    http_status = 422
+
+
+class InvalidFilterError(QueryError):
+    """The filter has an unknown field or a value of the wrong kind."""
+
+    name = "invalid_filter"
+    http_status = 422
+
+
+class SchemaError(HoldfastError):
+    """The database's schema does not fit this client."""
+
+
+class SchemaTooNewError(SchemaError):
+    """A newer, breaking migration has been applied to this database."""
+
+    name = "schema_too_new"
+    http_status = 503
+
+
+class SchemaMissingError(SchemaError):
+    """The database has no Holdfast schema."""
+
+    name = "schema_missing"
+    http_status = 503
+
+
+ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
+    {
+        "QH101": QueueNotFoundError,
+        "QH102": QueueExistsError,
+        "QH103": InvalidQueueNameError,
+        "QH104": InvalidConfigError,
+        "QH105": InvalidDeadLetterError,
+        "QH201": PayloadTooLargeError,
+        "QH202": HeadersTooLargeError,
+        "QH203": InvalidMessageError,
+        "QH204": InvalidPriorityError,
+        "QH205": InvalidScheduleError,
+        "QH206": InvalidTtlError,
+        "QH207": TextTooLongError,
+        "QH208": BatchTooLargeError,
+        "QH209": QueueFullError,
+        "QH210": InvalidMaxDeliveriesError,
+        "QH301": InvalidMaxError,
+        "QH302": InvalidLeaseError,
+        "QH303": WrongIsolationError,
+        "QH304": LeaseLostError,
+        "QH305": InvalidDelayError,
+        "QH401": InvalidStateError,
+        "QH402": InvalidLimitError,
+        "QH403": InvalidFilterError,
+        "QH501": SchemaTooNewError,
+        "QH502": SchemaMissingError,
+    }
+)
+
+
+def make_error(code: str, message: str, detail: str | None = None, hint: str | None = None) -> HoldfastError:
+    """The exception of the class that belongs to a code."""
+    return ERRORS.get(code, HoldfastError)(code, message, detail, hint)
+
+
+def from_database(error: psycopg.Error) -> HoldfastError | None:
+    """What a database error means to Holdfast; None when it is not one of ours."""
+    code = error.sqlstate
+    if code is None or not code.startswith(CODE_PREFIX):
+        return None
+    diag = error.diag
+    message = diag.message_primary or str(error)
+    return make_error(code, message, diag.message_detail or None, diag.message_hint or None)
+
+
+def is_broken_register(error: psycopg.Error) -> bool:
+    """Whether a failover left a register unreadable, which holdfast.repair() mends."""
+    return error.sqlstate == INTERNAL_ERROR and BROKEN_REGISTER in str(error)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise Holdfast's errors as HoldfastError, and let every other error pass."""
+    try:
+        yield
+    except psycopg.Error as error:
+        ours = from_database(error)
+        if ours is None:
+            raise
+        raise ours from error

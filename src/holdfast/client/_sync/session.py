@@ -1,0 +1,161 @@
+# Made from ../_async/session.py by tools/generate_sync.py: change that file, then run make generate.
+"""Where the client's connections come from, and what it may do with them: a pool, or the caller's own one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import psycopg
+from psycopg import Connection
+from psycopg.pq import TransactionStatus
+from psycopg_pool import ConnectionPool
+
+from holdfast.client._concurrency import Lock
+from holdfast.client._errors import is_broken_register, translated
+from holdfast.client._rows import Factory
+from holdfast.client._schema import check_schema
+
+T = TypeVar("T")
+REPAIR = "select holdfast.repair(unreadable_only => true)"
+
+
+class Session(Protocol):
+    """Runs statements over connections."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether each statement is a transaction of its own."""
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether a claim may be repeated here without an open transaction keeping others out."""
+
+    def fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
+        """Run one statement and return its rows."""
+
+    def transaction(self) -> AbstractContextManager[Connection[Any]]:
+        """A connection on which all that is done in the block takes effect, or nothing."""
+
+    def close(self) -> None:
+        """Give back what this session made itself."""
+
+
+def run(connection: Connection[Any], statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
+    """Run one statement on a connection, with Holdfast's own errors."""
+    with translated(), connection.cursor(row_factory=factory) as cursor:
+        cursor.execute(statement, parameters)
+        return cursor.fetchall()
+
+
+class PoolSession:
+    """Connections from a pool: every statement is its own transaction, and a broken register is mended."""
+
+    alone: ClassVar[bool] = True
+    may_wait: ClassVar[bool] = True
+
+    def __init__(self, pool: ConnectionPool[Any]) -> None:
+        self._pool = pool
+
+    def fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
+        try:
+            return self._fetch(statement, parameters, factory)
+        except psycopg.Error as error:
+            if not is_broken_register(error):
+                raise
+            self._repair(error)
+        return self._fetch(statement, parameters, factory)
+
+    def _fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
+        with self.connection() as connection:
+            return run(connection, statement, parameters, factory)
+
+    def _repair(self, broken: psycopg.Error) -> None:
+        """Recreate the registers that a failover left unreadable; who may not do so sees the first error."""
+        try:
+            with self.connection() as connection:
+                connection.execute(REPAIR)
+        except psycopg.errors.InsufficientPrivilege:
+            raise broken from None
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection[Any]]:
+        """One connection for a while; leaving the block commits where the pool does not do so itself."""
+        with self._pool.connection() as connection:
+            yield connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection[Any]]:
+        with self.connection() as connection, connection.transaction():
+            yield connection
+
+    def close(self) -> None:
+        """The pool is the caller's: it stays open."""
+
+
+class OwnPoolSession(PoolSession):
+    """A pool of the client's own, opened on first use, when the schema is checked too."""
+
+    def __init__(self, url: str, *, min_size: int, max_size: int, timeout: float, prepare: bool) -> None:
+        settings = {"autocommit": True, "prepare_threshold": 5 if prepare else None}
+        pool: ConnectionPool[Any] = ConnectionPool(
+            url, open=False, min_size=min_size, max_size=max_size, timeout=timeout, kwargs=settings
+        )
+        super().__init__(pool)
+        self._url = url
+        self._ready = False
+        self._opening = Lock()
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection[Any]]:
+        if not self._ready:
+            self.open()
+        with self._pool.connection() as connection:
+            yield connection
+
+    def open(self) -> None:
+        """Connect once by hand, so that a failure says why, check the schema, and open the pool."""
+        with self._opening:
+            if self._ready:
+                return
+            with Connection.connect(self._url, autocommit=True, prepare_threshold=None) as connection:
+                check_schema(connection)
+            # Waiting keeps the first call from finding the pool empty and having it grow for nothing.
+            self._pool.open(wait=True, timeout=self._pool.timeout)
+            self._ready = True
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+class ConnectionSession:
+    """The caller's connection: never committed, never rolled back here."""
+
+    alone: ClassVar[bool] = False
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+
+    @property
+    def may_wait(self) -> bool:
+        """Between the statements of an open transaction a claim would keep its lane locked."""
+        return self._connection.autocommit and self._idle
+
+    @property
+    def _idle(self) -> bool:
+        return self._connection.info.transaction_status == TransactionStatus.IDLE
+
+    def fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
+        return run(self._connection, statement, parameters, factory)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection[Any]]:
+        if self._idle and not self._connection.autocommit:
+            # Opens the caller's transaction, so that the block below is a savepoint in it and ends nothing.
+            self._connection.execute("select")
+        with self._connection.transaction():
+            yield self._connection
+
+    def close(self) -> None:
+        """The connection is the caller's: it stays open."""

@@ -1,0 +1,328 @@
+# Made from ../_async/verbs.py by tools/generate_sync.py: change that file, then run make generate.
+"""One method for each SQL function of Holdfast: it passes its arguments on by name and adds nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from holdfast.client._bulk import as_object, new_message
+from holdfast.client._calls import call
+from holdfast.client._concurrency import Messages
+from holdfast.client._rows import record, scalar
+from holdfast.client._sync.bulk import copy_messages
+from holdfast.client._sync.session import Session
+from holdfast.client._types import (
+    Delivery,
+    Duration,
+    Entry,
+    Holder,
+    Json,
+    Lease,
+    QueueInfo,
+    QueueStats,
+    Redriven,
+    Settlement,
+)
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T")
+D = TypeVar("D", bound="DataclassInstance")
+COPY_ROWS = 5_000  # the most that the engine wants in one COPY
+
+
+class Verbs:
+    """What can be done with queues and messages, over some session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    # Queues
+
+    def create_queue(self, queue: str, config: Mapping[str, Json] | None = None) -> bool:
+        """Make a queue; False if it was there with the same configuration."""
+        return self._value(bool, "create_queue", queue=queue, config=config)
+
+    def configure_queue(self, queue: str, config: Mapping[str, Json]) -> dict[str, Json]:
+        """Change fields of a queue's configuration (None: back to the default); returns what is in force."""
+        return self._value(dict, "configure_queue", queue=queue, config=config)
+
+    def configure_defaults(self, config: Mapping[str, Json]) -> dict[str, Json]:
+        """Change the defaults of all queues; returns what is in force."""
+        return self._value(dict, "configure_defaults", config=config)
+
+    def drop_queue(self, queue: str) -> bool:
+        """Delete a queue and its messages; False if there was none."""
+        return self._value(bool, "drop_queue", queue=queue)
+
+    def pause_queue(self, queue: str) -> bool:
+        """Hand out nothing more for now; False if it was paused already."""
+        return self._value(bool, "pause_queue", queue=queue)
+
+    def resume_queue(self, queue: str) -> bool:
+        """Hand out messages again; False if it was not paused."""
+        return self._value(bool, "resume_queue", queue=queue)
+
+    def queues(self) -> list[QueueInfo]:
+        """All queues with their configuration."""
+        return self._records(QueueInfo, "queues")
+
+    def queue_stats(self, queue: str) -> QueueStats:
+        """How many messages are ready, scheduled, in flight, dead."""
+        return (self._records(QueueStats, "queue_stats", queue=queue))[0]
+
+    # Sending
+
+    def send(
+        self,
+        queue: str,
+        payload: Json = None,
+        *,
+        body: bytes | None = None,
+        content_type: str | None = None,
+        headers: Mapping[str, Json] | None = None,
+        priority: int | None = None,
+        delay: Duration | None = None,
+        deliver_at: datetime | None = None,
+        ttl: Duration | None = None,
+        expires_at: datetime | None = None,
+        correlation_id: UUID | None = None,
+        tag: str | None = None,
+        max_deliveries: int | None = None,
+    ) -> int:
+        """Send one message and return its id. A payload of None is no payload, not the JSON value null."""
+        return self._value(
+            int,
+            "send",
+            queue=queue,
+            payload=payload,
+            body=body,
+            content_type=content_type,
+            headers=headers,
+            priority=priority,
+            delay=delay,
+            deliver_at=deliver_at,
+            ttl=ttl,
+            expires_at=expires_at,
+            correlation_id=correlation_id,
+            tag=tag,
+            max_deliveries=max_deliveries,
+        )
+
+    def send_batch(
+        self,
+        queue: str,
+        payloads: Iterable[Json],
+        *,
+        content_type: str | None = None,
+        headers: Mapping[str, Json] | None = None,
+        priority: int | None = None,
+        delay: Duration | None = None,
+        deliver_at: datetime | None = None,
+        ttl: Duration | None = None,
+        expires_at: datetime | None = None,
+        correlation_id: UUID | None = None,
+        tag: str | None = None,
+        max_deliveries: int | None = None,
+    ) -> list[int]:
+        """Send many payloads with the same options and return their ids in order."""
+        return self._value(
+            list,
+            "send_batch",
+            queue=queue,
+            payloads=payloads,
+            content_type=content_type,
+            headers=headers,
+            priority=priority,
+            delay=delay,
+            deliver_at=deliver_at,
+            ttl=ttl,
+            expires_at=expires_at,
+            correlation_id=correlation_id,
+            tag=tag,
+            max_deliveries=max_deliveries,
+        )
+
+    def send_many(self, queue: str, messages: Iterable[Any]) -> list[int]:
+        """Send payloads or NewMessage values, each with its own options; returns their ids in order."""
+        objects = [as_object(new_message(message)) for message in messages]
+        return self._value(list, "send_many", queue=queue, messages=objects)
+
+    def bulk_send(
+        self,
+        queue: str,
+        messages: Messages,
+        *,
+        chunk: int = COPY_ROWS,
+        progress: Callable[[int], object] | None = None,
+        atomic: bool = True,
+    ) -> int:
+        """Send any number of payloads or NewMessage values by COPY, and return how many.
+
+        `progress` is called after every chunk with the number sent so far. With atomic=False every chunk
+        is committed by itself, so that what was sent before an error stays sent.
+        """
+        return copy_messages(self._session, queue, messages, chunk=chunk, progress=progress, atomic=atomic)
+
+    # Receiving
+
+    def claim(
+        self, queue: str, max: int = 1, *, lease: Duration | None = None, consumer: str | None = None
+    ) -> list[Delivery]:
+        """Take up to `max` messages; until the lease ends, nobody else gets them."""
+        return self._records(
+            Delivery,
+            "claim",
+            queue=queue,
+            max=max,
+            lease=lease,
+            consumer=consumer,
+            alone=self._session.alone,
+        )
+
+    def next(
+        self,
+        queue: str,
+        token: int,
+        max: int = 1,
+        *,
+        lease: Duration | None = None,
+        consumer: str | None = None,
+        strict: bool = False,
+    ) -> list[Delivery]:
+        """Ack everything held under the token and claim again, in one call."""
+        return self._records(
+            Delivery,
+            "next",
+            queue=queue,
+            token=token,
+            max=max,
+            lease=lease,
+            consumer=consumer,
+            alone=self._session.alone,
+            strict=strict,
+        )
+
+    def ack(
+        self, queue: str, token: int, ids: Iterable[int] | None = None, *, strict: bool = False
+    ) -> Settlement:
+        """Done: delete these messages, or all that the token holds."""
+        return self._settle("ack", queue=queue, token=token, ids=ids, strict=strict)
+
+    def nack(
+        self,
+        queue: str,
+        token: int,
+        ids: Iterable[int] | None = None,
+        *,
+        delay: Duration | None = None,
+        error: str | None = None,
+        strict: bool = False,
+    ) -> Settlement:
+        """Failed: deliver again later, or move to the dead letters when the deliveries are used up."""
+        return self._settle(
+            "nack", queue=queue, token=token, ids=ids, delay=delay, error=error, strict=strict
+        )
+
+    def release(
+        self, queue: str, token: int, ids: Iterable[int] | None = None, *, strict: bool = False
+    ) -> Settlement:
+        """Give messages back; it does not count as a delivery."""
+        return self._settle("release", queue=queue, token=token, ids=ids, strict=strict)
+
+    def extend(
+        self,
+        queue: str,
+        token: int,
+        lease: Duration | None = None,
+        ids: Iterable[int] | None = None,
+        *,
+        strict: bool = False,
+    ) -> Settlement:
+        """Hold messages longer: the lease counts from now."""
+        return self._settle("extend", queue=queue, token=token, lease=lease, ids=ids, strict=strict)
+
+    def held(self, queue: str, token: int) -> list[Delivery]:
+        """What the token still holds."""
+        return self._records(Delivery, "held", queue=queue, token=token)
+
+    def listen(self, queue: str, patience: Duration | None = None) -> str:
+        """Ask for a notification on the next send, for so long; returns the channel to LISTEN on."""
+        return self._value(str, "listen", queue=queue, patience=patience)
+
+    # Looking
+
+    def holders(self, queue: str, ids: Iterable[int]) -> list[Holder]:
+        """Who holds these messages."""
+        return self._records(Holder, "holders", queue=queue, ids=ids)
+
+    def leases(self, queue: str, limit: int | None = None) -> list[Lease]:
+        """The open claims of a queue."""
+        return self._records(Lease, "leases", queue=queue, limit=limit)
+
+    def browse(
+        self, queue: str, state: str | None = None, *, limit: int | None = None, after: int | None = None
+    ) -> list[Entry]:
+        """Look at messages that are ready, scheduled, in_flight or dead, without claiming them."""
+        return self._records(Entry, "browse", queue=queue, state=state, limit=limit, after=after)
+
+    def message(self, queue: str, id: int) -> Entry | None:
+        """Look at one message; None if it is not, or no longer, there."""
+        found = self._records(Entry, "message", queue=queue, id=id)
+        return found[0] if found else None
+
+    # Repairing
+
+    def discard(self, queue: str, ids: Iterable[int]) -> list[int]:
+        """Delete messages of the queue, or of its dead letters; returns the ids that were there."""
+        return self._value(list, "discard", queue=queue, ids=ids)
+
+    def redrive(
+        self,
+        queue: str,
+        ids: Iterable[int] | None = None,
+        *,
+        filter: Mapping[str, Json] | None = None,
+        limit: int | None = None,
+        target: str | None = None,
+    ) -> list[Redriven]:
+        """Send dead letters back to the queue they came from, or to a target."""
+        return self._records(
+            Redriven, "redrive", queue=queue, ids=ids, filter=filter, limit=limit, target=target
+        )
+
+    def sweep(self, queue: str) -> int:
+        """Take back what leases let go, now; claims do it by themselves."""
+        return self._value(int, "sweep", queue=queue)
+
+    def maintain(self) -> dict[str, Json]:
+        """One round of upkeep for all queues; returns what it did."""
+        return self._value(dict, "maintain")
+
+    def repair(self, queue: str | None = None, *, unreadable_only: bool = False) -> int:
+        """Start afresh after a failover or restore: every lease ends. Returns the number of lanes mended.
+
+        With unreadable_only, only lanes whose registers a failover left unreadable.
+        """
+        return self._value(int, "repair", queue=queue, unreadable_only=unreadable_only)
+
+    def now(self) -> datetime:
+        """The time by Holdfast's clock."""
+        return self._value(datetime, "now")
+
+    # How a verb is called
+
+    def _records(self, kind: type[D], verb: str, **arguments: Any) -> list[D]:
+        statement, parameters = call(verb, arguments)
+        return self._session.fetch(statement, parameters, record(kind))
+
+    def _value(self, kind: type[T], verb: str, **arguments: Any) -> T:
+        statement, parameters = call(verb, arguments)
+        return (self._session.fetch(statement, parameters, scalar(kind)))[0]
+
+    def _settle(self, verb: str, **arguments: Any) -> Settlement:
+        return (self._records(Settlement, verb, **arguments))[0]

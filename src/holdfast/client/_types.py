@@ -1,0 +1,146 @@
+"""The values that the client takes and returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+from uuid import UUID
+
+Duration: TypeAlias = timedelta | float
+"""A length of time: a timedelta, or a number of seconds."""
+
+Json: TypeAlias = Any
+"""Any value that the json module can write; a psycopg Jsonb is taken as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMessage:
+    """A message to send, with its own options; what is None is left to the queue's configuration."""
+
+    payload: Json = None
+    body: bytes | None = None
+    content_type: str | None = None
+    headers: dict[str, Json] | None = None
+    priority: int | None = None
+    delay: Duration | None = None
+    deliver_at: datetime | None = None
+    ttl: Duration | None = None
+    expires_at: datetime | None = None
+    correlation_id: UUID | None = None
+    tag: str | None = None
+    max_deliveries: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """A message handed out to a consumer, and the token under which it is held."""
+
+    token: int
+    id: int
+    queue: str
+    payload: Json
+    body: bytes | None
+    content_type: str | None
+    headers: dict[str, Json] | None
+    priority: int
+    key: str | None
+    ordering_key: str | None
+    correlation_id: UUID | None
+    tag: str | None
+    deliveries: int
+    max_deliveries: int
+    enqueued_at: datetime
+    deadline: datetime
+    last_error: str | None
+    origin: dict[str, Json] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A message as it lies in its queue, looked at without being claimed."""
+
+    id: int
+    queue: str
+    state: str
+    payload: Json
+    body: bytes | None
+    content_type: str | None
+    headers: dict[str, Json] | None
+    priority: int
+    key: str | None
+    ordering_key: str | None
+    correlation_id: UUID | None
+    tag: str | None
+    deliveries: int
+    failures: int
+    max_deliveries: int
+    enqueued_at: datetime
+    due_at: datetime | None
+    expires_at: datetime | None
+    last_error: str | None
+    origin: dict[str, Json] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What an ack, nack, release or extend did: the ids it settled, and those the token did not hold."""
+
+    settled: list[int]
+    skipped: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who holds a message, and until when."""
+
+    id: int
+    token: int
+    consumer: str | None
+    deadline: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """One claim that is still open; it does not show the token."""
+
+    consumer: str | None
+    priority: int
+    messages: int
+    deadline: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStats:
+    """How many messages of a queue are in which state, and how exact that is."""
+
+    queue: str
+    ready: int
+    scheduled: int
+    blocked: int
+    in_flight: int
+    dead: int
+    depth: int
+    oldest_age: timedelta | None
+    exact: bool
+    paused: bool
+    counters: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueInfo:
+    """A queue: what was configured for it, and what is in force with the defaults."""
+
+    queue: str
+    paused: bool
+    created_at: datetime
+    config: dict[str, Json]
+    effective: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redriven:
+    """A dead letter that was sent back: the id it had, and the id it has now."""
+
+    id: int
+    new_id: int

@@ -1,0 +1,27 @@
+"""Which database: the one asked for, else HOLDFAST_DATABASE_URL, else the embedded server of this folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.embedded import DEFAULT_DATA_DIR, EmbeddedPostgres
+
+URL_VARIABLE = "HOLDFAST_DATABASE_URL"
+
+
+def configured_url(url: str | None = None) -> str | None:
+    """The URL that was given, or that the environment gives; None means the embedded server."""
+    return url or os.environ.get(URL_VARIABLE) or None
+
+
+@contextmanager
+def database(url: str | None = None, *, data_dir: Path | str = DEFAULT_DATA_DIR) -> Iterator[str]:
+    """The URL to connect to. If it is the embedded server's, that runs at least as long as this context."""
+    if known := configured_url(url):
+        yield known
+        return
+    with EmbeddedPostgres(data_dir=data_dir) as own:
+        yield own

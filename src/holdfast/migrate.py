@@ -1,0 +1,212 @@
+"""The migrator: brings a database's schema to what this version ships.
+
+State comes from migrations, `sql/migrations/NNNN_name.sql`: each is run once, in its own transaction, and
+never edited afterwards. Logic comes from `sql/functions/*.sql`: applied whole, in the order of their names,
+whenever any of it has changed; so it must replace what is there. A function that goes away, or changes its
+arguments, is dropped by a migration.
+
+What was run is kept in `holdfast.migration`, with a checksum; row 0 stands for the functions. Each step takes
+the same advisory lock before it looks, so any number of installations at once do the work once. A migration
+that has the line `-- breaking` can't be worked with by clients that don't know it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from holdfast.client._errors import SchemaError, SchemaTooNewError
+
+SQL_ROOT = Path(__file__).parent / "sql"
+FILE_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+BREAKING = re.compile(r"^-- breaking\s*$", re.MULTILINE)
+FUNCTIONS_VERSION = 0
+FUNCTIONS_NAME = "functions"
+LOCK_KEY = 0x484F4C44  # "HOLD": of the advisory lock, which belongs to one database
+
+# Names are written in full, so that the caller's search_path doesn't decide where things go.
+SESSION = """
+set local search_path = pg_catalog, pg_temp;
+set local client_min_messages = warning;
+set local check_function_bodies = on;
+"""
+LOCK = f"select pg_catalog.pg_advisory_xact_lock({LOCK_KEY});\n"
+BOOKKEEPING = """
+create schema if not exists holdfast;
+create table if not exists holdfast.migration (
+    version    int primary key,
+    name       text not null,
+    checksum   text not null,
+    breaking   boolean not null,
+    applied_at timestamptz not null default clock_timestamp()
+);
+comment on table holdfast.migration is
+    'What the migrator ran. Row 0 stands for the functions, which are replaced whole.';
+"""
+# After the functions, whose files take all rights away first: every client asks which schema it meets.
+RIGHTS = "grant select on holdfast.migration to public;\n"
+RECORD = """
+insert into holdfast.migration (version, name, checksum, breaking) values (%s, %s, %s, %s)
+on conflict (version) do update
+    set name = excluded.name, checksum = excluded.checksum, applied_at = excluded.applied_at
+"""
+
+
+class MigrationError(SchemaError):
+    """The migrations at hand and those in the database don't fit together."""
+
+    name = "migration_refused"
+    http_status = 503
+
+    def __init__(self, message: str, detail: str | None = None, hint: str | None = None) -> None:
+        super().__init__("QH503", message, detail, hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to run: a migration, or all functions together."""
+
+    version: int
+    name: str
+    sql: str
+    checksum: str
+    breaking: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The SQL that a version ships."""
+
+    migrations: tuple[Step, ...]
+    functions: Step
+
+    @property
+    def version(self) -> int:
+        """The highest migration."""
+        return self.migrations[-1].version
+
+    @classmethod
+    def read(cls, root: Path = SQL_ROOT) -> Sources:
+        """Read the migrations and functions below a folder."""
+        migrations = tuple(_migration(path) for path in sorted((root / "migrations").glob("*.sql")))
+        numbers = [step.version for step in migrations]
+        if not numbers or numbers != list(range(1, len(numbers) + 1)):
+            raise MigrationError(
+                "migrations must be numbered 0001, 0002 and so on, without a gap",
+                detail=f"Found in {root / 'migrations'}: {numbers or 'none'}.",
+            )
+        return cls(migrations, _functions(sorted((root / "functions").glob("*.sql"))))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a migration did."""
+
+    version: int
+    applied: tuple[str, ...]
+    functions_replaced: bool
+    newer: bool = False
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was done."""
+        return bool(self.applied) or self.functions_replaced
+
+
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    version: int
+    name: str
+    checksum: str
+    breaking: bool
+
+
+def migrate(database_url: str, *, root: Path = SQL_ROOT) -> Report:
+    """Bring a database up to date, and tell what that took. A newer schema is left alone, or refused."""
+    sources = Sources.read(root)
+    done: list[Step] = []
+    with psycopg.connect(database_url, autocommit=True, prepare_threshold=None) as connection:
+        while True:
+            with connection.transaction():
+                applied = _look(connection)
+                version = max(applied, default=0)
+                _refuse_unfit(sources, applied)
+                if version > sources.version:
+                    return Report(version, (), functions_replaced=False, newer=True)
+                step = _next_step(sources, applied)
+                if step is None:
+                    break
+                _run(connection, step)
+            done.append(step)
+    migrations = tuple(f"{step.version:04}_{step.name}" for step in done if step.version != FUNCTIONS_VERSION)
+    return Report(sources.version, migrations, functions_replaced=len(done) > len(migrations))
+
+
+def _look(connection: psycopg.Connection[Any]) -> Mapping[int, _Applied]:
+    """Lock, then read what was run, in the same transaction that will run the next step."""
+    connection.execute(SESSION.encode())
+    connection.execute(LOCK.encode())
+    if not connection.execute("select to_regclass('holdfast.migration') is not null").fetchall()[0][0]:
+        connection.execute(BOOKKEEPING.encode())
+    rows = connection.execute("select version, name, checksum, breaking from holdfast.migration").fetchall()
+    return {row[0]: _Applied(*row) for row in rows}
+
+
+def _refuse_unfit(sources: Sources, applied: Mapping[int, _Applied]) -> None:
+    for row in applied.values():
+        if row.version > sources.version and row.breaking:
+            raise SchemaTooNewError(
+                "QH501",
+                "the schema of this database is too new for this version of Holdfast",
+                detail=f"It has breaking migration {row.version}, {row.name}; known here: {sources.version}.",
+                hint="Upgrade the holdfast package.",
+            )
+    for step in sources.migrations:
+        found = applied.get(step.version)
+        if found and found.checksum != step.checksum:
+            raise MigrationError(
+                f"migration {step.version:04}_{step.name} is not the one that this database has",
+                detail=f"There: {found.name}, checksum {found.checksum}. Here: {step.checksum}.",
+                hint="A migration is never edited once it is applied: restore the file, and add a new one.",
+            )
+
+
+def _next_step(sources: Sources, applied: Mapping[int, _Applied]) -> Step | None:
+    for step in sources.migrations:
+        if step.version not in applied:
+            return step
+    known = applied.get(FUNCTIONS_VERSION)
+    return None if known and known.checksum == sources.functions.checksum else sources.functions
+
+
+def _run(connection: psycopg.Connection[Any], step: Step) -> None:
+    connection.execute(step.sql.encode(), prepare=False)
+    connection.execute(RECORD, [step.version, step.name, step.checksum, step.breaking])
+
+
+def _migration(path: Path) -> Step:
+    named = FILE_NAME.fullmatch(path.name)
+    if not named:
+        raise MigrationError(f"{path.name} is no name for a migration", hint="Call it NNNN_what_it_does.sql.")
+    sql = _text(path)
+    return Step(int(named[1]), named[2], sql, _checksum(sql), breaking=bool(BREAKING.search(sql)))
+
+
+def _functions(paths: list[Path]) -> Step:
+    sql = "\n".join([*(f"-- {path.name}\n{_text(path)}" for path in paths), RIGHTS])
+    return Step(FUNCTIONS_VERSION, FUNCTIONS_NAME, sql, _checksum(sql), breaking=False)
+
+
+def _text(path: Path) -> str:
+    """A file's text; universal newlines, so that a checkout's line ends don't change its checksum."""
+    return path.read_text(encoding="utf-8")
+
+
+def _checksum(sql: str) -> str:
+    return hashlib.sha256(sql.encode()).hexdigest()

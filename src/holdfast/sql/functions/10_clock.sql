@@ -1,0 +1,42 @@
+-- The clock. Every time the engine uses comes from holdfast.now(), so that a test can set it.
+--
+-- In production now() is clock_timestamp() and nothing else. set_clock() replaces it by a version that reads
+-- a register, for the whole database; set_clock(null) puts the plain one back.
+
+create or replace function holdfast.set_clock(at timestamptz) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if set_clock.at is null then
+    create or replace function holdfast.now() returns timestamptz language sql volatile
+      return clock_timestamp();
+  else
+    perform setval('holdfast.clock', (extract(epoch from set_clock.at) * 1000000)::bigint);
+    if not exists (select from pg_proc p where p.oid = to_regprocedure('holdfast.now()')
+                   and pg_get_function_sqlbody(p.oid) like '%pg_sequence_last_value%') then
+      -- Runs as the owner: nobody else may read the register.
+      create or replace function holdfast.now() returns timestamptz language sql volatile
+        security definer set search_path = pg_catalog, pg_temp
+        return coalesce(timestamptz 'epoch' + pg_sequence_last_value('holdfast.clock'::regclass) * interval '1 microsecond',
+                        clock_timestamp());
+    end if;
+  end if;
+end $$;
+comment on function holdfast.set_clock is 'Stop the clock of this database at a time; null lets it run again. For tests';
+
+do $$
+begin
+  -- Re-applying the functions must not start a clock that a test has stopped.
+  if to_regprocedure('holdfast.now()') is null then
+    perform holdfast.set_clock(null);
+  end if;
+end $$;
+comment on function holdfast.now is 'The time, as the engine sees it';
+
+create or replace function holdfast._us(at timestamptz) returns bigint language sql stable
+  return (extract(epoch from at) * 1000000)::bigint;
+comment on function holdfast._us is 'Microseconds since 1970: how registers hold a time';
+
+create or replace function holdfast._time(us bigint) returns timestamptz language sql stable
+  return timestamptz 'epoch' + us * interval '1 microsecond';
+comment on function holdfast._time is 'The time that a register holds';

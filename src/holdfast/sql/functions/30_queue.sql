@@ -1,0 +1,310 @@
+-- Queues: create, configure, pause, drop.
+--
+-- A queue's configuration is a set of overrides; _effective() lays them over the global defaults, and the
+-- result is kept in typed columns, so that the hot verbs read one row and compute nothing.
+-- Lock order: the defaults row, then queue rows by id, then lanes by id.
+
+create or replace function holdfast._duration(field text, value jsonb) returns interval
+language plpgsql stable
+as $$
+begin
+  if jsonb_typeof(value) = 'number' then
+    return make_interval(secs => value::text::float8);
+  elsif jsonb_typeof(value) = 'string' then
+    return (value #>> '{}')::interval;
+  end if;
+  raise exception using errcode = 'invalid_text_representation';
+exception
+  when data_exception then
+    perform holdfast._fail('QH104', format('%s is not a duration', field), format('Got %s.', left(value::text, 100)),
+      'Pass a number of seconds, or text such as "30 s" or "2 hours".');
+end $$;
+comment on function holdfast._duration is 'A duration out of a configuration';
+
+create or replace function holdfast._check_field(field text, good boolean, value jsonb, expected text) returns void
+language plpgsql immutable
+as $$
+begin
+  if good is not true then
+    perform holdfast._fail('QH104', format('bad value for %s', field), format('Got %s.', left(value::text, 100)),
+      format('%s takes %s.', field, expected));
+  end if;
+end $$;
+comment on function holdfast._check_field is 'Refuse a configuration field that is out of range';
+
+create or replace function holdfast._whole(value jsonb, lo bigint, hi bigint) returns boolean language sql immutable
+  return case when jsonb_typeof(value) = 'number'
+              then (value #>> '{}')::numeric between lo and hi and (value #>> '{}')::numeric % 1 = 0 else false end;
+comment on function holdfast._whole is 'Is this JSON value a whole number in the range';
+
+create or replace function holdfast._check_config(config jsonb) returns void language plpgsql stable
+as $$
+declare
+  v_field text;
+  v_value jsonb;
+  v_good boolean;
+begin
+  if jsonb_typeof(config) is distinct from 'object' then
+    perform holdfast._fail('QH104', 'the configuration must be a JSON object', format('Got %s.', coalesce(left(config::text, 100), 'null')),
+      'Pass for example {"lease": "30 s"}.');
+  end if;
+  for v_field, v_value in select e.key, e.value from jsonb_each(config) e where e.value <> 'null' loop
+    case v_field
+      when 'lease' then
+        perform holdfast._check_field(v_field, holdfast._duration(v_field, v_value) between interval '100 ms' and interval '24 hours', v_value, '100 milliseconds to 24 hours');
+      when 'max_deliveries' then
+        perform holdfast._check_field(v_field, holdfast._whole(v_value, 0, 1000), v_value, '1 to 1,000, or 0 for no limit');
+      when 'dead_letter' then
+        v_good := v_value = 'false' or (jsonb_typeof(v_value) = 'string' and v_value #>> '{}' ~ '^[A-Za-z0-9._:-]{1,200}$');
+        perform holdfast._check_field(v_field, v_good, v_value, 'the name of a queue, or false for none');
+      when 'backoff' then
+        perform holdfast._check_backoff(v_value);
+      when 'ttl' then
+        perform holdfast._check_field(v_field, holdfast._duration(v_field, v_value) between interval '1 ms' and interval '10 years', v_value, '1 millisecond to 10 years');
+      when 'max_depth' then
+        perform holdfast._check_field(v_field, holdfast._whole(v_value, 1, 1000000000), v_value, '1 to 1,000,000,000');
+      when 'priority_default' then
+        perform holdfast._check_field(v_field, holdfast._whole(v_value, 0, 10), v_value, '0 to 10');
+      when 'priorities' then
+        v_good := jsonb_typeof(v_value) = 'array';
+        if v_good then
+          select coalesce(bool_and(holdfast._whole(p, 0, 10)), false) into v_good from jsonb_array_elements(v_value) p;
+        end if;
+        perform holdfast._check_field(v_field, v_good, v_value, 'a list of priorities from 0 to 10');
+      when 'shards' then
+        perform holdfast._check_field(v_field, holdfast._whole(v_value, 1, 16), v_value, '1 to 16');
+      when 'notify' then
+        perform holdfast._check_field(v_field, jsonb_typeof(v_value) = 'boolean', v_value, 'true or false');
+      when 'max_payload' then
+        perform holdfast._check_field(v_field, holdfast._whole(v_value, 1, 67108864), v_value, '1 to 67,108,864 bytes');
+      else
+        perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
+          'Fields: lease, max_deliveries, dead_letter, backoff, ttl, max_depth, priority_default, priorities, shards, notify, max_payload.');
+    end case;
+  end loop;
+end $$;
+comment on function holdfast._check_config is 'Refuse a bad configuration';
+
+create or replace function holdfast._check_backoff(backoff jsonb) returns void language plpgsql stable
+as $$
+declare
+  v_field text;
+  v_value jsonb;
+begin
+  perform holdfast._check_field('backoff', jsonb_typeof(backoff) = 'object', backoff, 'an object {base, factor, cap, jitter}');
+  for v_field, v_value in select e.key, e.value from jsonb_each(backoff) e loop
+    case v_field
+      when 'base', 'cap' then
+        perform holdfast._check_field('backoff.' || v_field, holdfast._duration('backoff.' || v_field, v_value) between interval '0' and interval '1 year', v_value, '0 seconds to 1 year');
+      when 'factor' then
+        perform holdfast._check_field('backoff.factor', jsonb_typeof(v_value) = 'number' and v_value between '1' and '10', v_value, '1 to 10');
+      when 'jitter' then
+        perform holdfast._check_field('backoff.jitter', jsonb_typeof(v_value) = 'number' and v_value between '0' and '1', v_value, '0 to 1, a share of the delay');
+      else
+        perform holdfast._fail('QH104', format('unknown field "backoff.%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
+          'backoff takes base, factor, cap, jitter.');
+    end case;
+  end loop;
+end $$;
+comment on function holdfast._check_backoff is 'Refuse a bad backoff';
+
+create or replace function holdfast._builtin() returns jsonb language sql immutable
+  return '{"lease": "30 s", "max_deliveries": 5, "dead_letter": null, "ttl": null, "max_depth": null,
+           "backoff": {"base": "0 s", "factor": 2, "cap": "300 s", "jitter": 0},
+           "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576}'::jsonb;
+comment on function holdfast._builtin is 'The configuration of a queue of which nothing was said';
+
+create or replace function holdfast._merge(base jsonb, change jsonb) returns jsonb language sql immutable
+  return coalesce((select jsonb_object_agg(e.key, case when e.key = 'backoff' and base -> 'backoff' <> 'null'
+                                                       then (base -> 'backoff') || e.value else e.value end)
+                   from jsonb_each(base || change) e where e.value <> 'null'), '{}');
+comment on function holdfast._merge is 'Overrides after a change: null takes a field back, backoff merges field by field';
+
+create or replace function holdfast._effective(queue text, config jsonb) returns jsonb language sql stable
+  return (select holdfast._builtin() || e.merged
+                 || jsonb_build_object('dead_letter', coalesce(e.merged -> 'dead_letter', to_jsonb(_effective.queue || '.dlq')))
+                 || jsonb_build_object('backoff', (holdfast._builtin() -> 'backoff') || coalesce(e.merged -> 'backoff', '{}'))
+          from (select holdfast._merge(d.config, _effective.config) as merged from holdfast.defaults d) e);
+comment on function holdfast._effective is 'The configuration that holds: built-in, then defaults, then the queue''s own';
+
+create or replace function holdfast._apply(queue text, effective jsonb) returns void language plpgsql volatile
+as $$
+begin
+  update holdfast.queue q set
+    lease = holdfast._duration('lease', effective -> 'lease'),
+    max_deliveries = (effective ->> 'max_deliveries')::int,
+    dead_letter = nullif(effective ->> 'dead_letter', 'false'),
+    backoff_base = extract(epoch from holdfast._duration('base', effective #> '{backoff,base}')),
+    backoff_factor = (effective #>> '{backoff,factor}')::float8,
+    backoff_cap = extract(epoch from holdfast._duration('cap', effective #> '{backoff,cap}')),
+    backoff_jitter = (effective #>> '{backoff,jitter}')::float8,
+    ttl = case when effective -> 'ttl' <> 'null' then holdfast._duration('ttl', effective -> 'ttl') end,
+    max_depth = (effective ->> 'max_depth')::bigint,
+    priority_default = (effective ->> 'priority_default')::smallint,
+    priorities = array(select p::text::smallint from jsonb_array_elements(effective -> 'priorities') p),
+    shards = (effective ->> 'shards')::smallint,
+    notify = (effective ->> 'notify')::boolean,
+    max_payload = (effective ->> 'max_payload')::int
+  where q.name = _apply.queue;
+  perform holdfast._make_lanes(_apply.queue);
+end $$;
+comment on function holdfast._apply is 'Write an effective configuration into the typed columns, and make the lanes it names';
+
+create or replace function holdfast._make_lanes(queue text) returns void language plpgsql volatile
+as $$
+declare
+  v_missing record;
+begin
+  for v_missing in
+    select q.id, p.priority, s.shard from holdfast.queue q
+      cross join lateral (select unnest(q.priorities || q.priority_default) as priority) p
+      cross join lateral generate_series(0, q.shards - 1) s(shard)
+    where q.name = _make_lanes.queue
+    group by 1, 2, 3 order by 1, 2, 3
+  loop
+    perform holdfast._make_lane(v_missing.id, v_missing.priority, v_missing.shard::smallint);
+  end loop;
+end $$;
+comment on function holdfast._make_lanes is 'Make the lanes that a queue''s configuration names';
+
+create or replace function holdfast._create_queue(queue text, config jsonb) returns boolean language plpgsql volatile
+as $$
+declare
+  v_id int;
+begin
+  perform from holdfast.defaults d for share;
+  insert into holdfast.queue (name, created_at, config, lease, max_deliveries, backoff_base, backoff_factor, backoff_cap,
+                              backoff_jitter, priority_default, priorities, shards, notify, max_payload)
+  values (_create_queue.queue, holdfast.now(), _create_queue.config, '30 s', 0, 0, 1, 0, 0, 0, '{}', 1, true, 1)
+  on conflict (name) do nothing
+  returning id into v_id;
+  if v_id is null then
+    return false;
+  end if;
+  update holdfast.queue q set
+    asleep = holdfast._register('asleep_' || v_id),
+    depth = holdfast._register('depth_' || v_id),
+    counted_at = holdfast._register('counted_at_' || v_id)
+  where q.id = v_id;
+  perform holdfast._apply(_create_queue.queue, holdfast._effective(_create_queue.queue, _create_queue.config));
+  return true;
+end $$;
+comment on function holdfast._create_queue is 'Make a queue whose name and configuration were checked; false: it is there';
+
+create or replace function holdfast.create_queue(queue text, config jsonb default '{}') returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_config jsonb;
+  v_there jsonb;
+begin
+  perform holdfast._check_name(create_queue.queue);
+  perform holdfast._check_config(create_queue.config);
+  v_config := holdfast._merge('{}', create_queue.config);
+  if holdfast._create_queue(create_queue.queue, v_config) then
+    return true;
+  end if;
+  select q.config into v_there from holdfast.queue q where q.name = create_queue.queue;
+  if v_config <> '{}' and v_there is distinct from v_config then
+    perform holdfast._fail('QH102', format('queue "%s" exists with another configuration', create_queue.queue),
+      format('It has %s.', v_there), 'Change it with holdfast.configure_queue.');
+  end if;
+  return false;
+end $$;
+comment on function holdfast.create_queue is 'Make a queue. true: made; false: it was there, with this configuration';
+
+create or replace function holdfast.configure_queue(queue text, config jsonb) returns jsonb
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queue holdfast.queue;
+  v_effective jsonb;
+begin
+  perform holdfast._check_config(configure_queue.config);
+  perform holdfast._queue(configure_queue.queue);
+  select q.* into v_queue from holdfast.queue q where q.name = configure_queue.queue for update;
+  v_queue.config := holdfast._merge(v_queue.config, configure_queue.config);
+  v_effective := holdfast._effective(v_queue.name, v_queue.config);
+  update holdfast.queue q set config = v_queue.config where q.id = v_queue.id;
+  perform holdfast._apply(v_queue.name, v_effective);
+  return v_effective;
+end $$;
+comment on function holdfast.configure_queue is 'Change a queue''s configuration; null takes a field back to its default. Returns what holds now';
+
+create or replace function holdfast.configure_defaults(config jsonb) returns jsonb
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queue record;
+begin
+  perform holdfast._check_config(configure_defaults.config);
+  if configure_defaults.config -> 'dead_letter' not in ('null', 'false') then
+    perform holdfast._fail('QH104', 'dead_letter has no global default but false', format('Got %s.', left((configure_defaults.config -> 'dead_letter')::text, 100)), 'Name dead-letter queues queue by queue.');
+  end if;
+  update holdfast.defaults d set config = holdfast._merge(d.config, configure_defaults.config);
+  for v_queue in select q.name, q.config from holdfast.queue q order by q.id for update loop
+    perform holdfast._apply(v_queue.name, holdfast._effective(v_queue.name, v_queue.config));
+  end loop;
+  return (select (holdfast._builtin() || d.config)
+                 || jsonb_build_object('backoff', (holdfast._builtin() -> 'backoff') || coalesce(d.config -> 'backoff', '{}'))
+          from holdfast.defaults d);
+end $$;
+comment on function holdfast.configure_defaults is 'Change the defaults of all queues; null takes a field back to the built-in one. Returns what holds now';
+
+create or replace function holdfast._set_paused(queue text, paused boolean) returns boolean language plpgsql volatile
+as $$
+begin
+  perform holdfast._queue(_set_paused.queue);
+  update holdfast.queue q set paused = _set_paused.paused
+  where q.name = _set_paused.queue and q.paused <> _set_paused.paused;
+  return found;
+end $$;
+comment on function holdfast._set_paused is 'Pause or resume; true: that changed something';
+
+create or replace function holdfast.pause_queue(queue text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return holdfast._set_paused(pause_queue.queue, true);
+end $$;
+comment on function holdfast.pause_queue is 'Hand out nothing more from this queue; sends and settlements go on. false: it was paused';
+
+create or replace function holdfast.resume_queue(queue text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_changed boolean := holdfast._set_paused(resume_queue.queue, false);
+begin
+  perform holdfast._wake(holdfast._queue(resume_queue.queue));
+  return v_changed;
+end $$;
+comment on function holdfast.resume_queue is 'Hand out messages again. false: it was not paused';
+
+create or replace function holdfast.drop_queue(queue text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue;
+  v_lane holdfast.lane;
+begin
+  select q.* into v_queue from holdfast.queue q where q.name = drop_queue.queue for update;
+  if not found then
+    return false;
+  end if;
+  for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.id loop
+    perform pg_advisory_xact_lock(holdfast._lane_lock(), v_lane.id);
+    -- Dropping the sequence waits for every transaction that has drawn an id from it: no send comes later.
+    execute format('drop sequence %s', v_lane.ids);
+    perform holdfast._drop_registers(v_lane);
+    delete from holdfast.message m where m.id >= v_lane.id::bigint << 40 and m.id < (v_lane.id + 1)::bigint << 40;
+    delete from holdfast.lease l where l.lane_id = v_lane.id;
+    delete from holdfast.gap g where g.lane_id = v_lane.id;
+    delete from holdfast.boot b where b.lane_id = v_lane.id;
+  end loop;
+  execute format('drop sequence %s, %s, %s', v_queue.asleep, v_queue.depth, v_queue.counted_at);
+  delete from holdfast.tally t where t.queue_id = v_queue.id;
+  delete from holdfast.queue q where q.id = v_queue.id;
+  return true;
+end $$;
+comment on function holdfast.drop_queue is 'Remove a queue and all its messages; its dead letters stay in their queue. false: no such queue';

@@ -1,0 +1,221 @@
+-- Lanes: making one, its registers, the boot check, repair.
+--
+-- A lane's volatile state (registers, leases, gaps) belongs to one database since its last crash; the row in
+-- holdfast.boot says so. Where it is missing or speaks of another database, _boot_lane() starts over: every
+-- lease has expired, the cursor goes back to the start.
+-- Lock order: lane locks by lane id, before any row.
+
+create or replace function holdfast._lane_lock() returns int language sql immutable
+  return 1215261796;
+comment on function holdfast._lane_lock is 'The class of the advisory locks on lanes; the object is the lane id';
+
+create or replace function holdfast._make_sequence(kind text, name text, options text) returns regclass language plpgsql volatile
+as $$
+declare
+  v_name text := format('holdfast.%I', _make_sequence.name);
+begin
+  -- A restore over a newer database can leave one of this name behind; the number in it is new, so nobody uses it.
+  if to_regclass(v_name) is not null then
+    execute format('drop sequence %s', v_name);
+  end if;
+  execute format('create %s %s %s', kind, v_name, options);
+  return v_name::regclass;
+end $$;
+comment on function holdfast._make_sequence is 'Make a sequence';
+
+create or replace function holdfast._unchanged(lane holdfast.lane) returns boolean language plpgsql volatile
+as $$
+begin
+  return exists (select from holdfast.lane l where l.id = lane.id and l.cursor = lane.cursor);
+end $$;
+comment on function holdfast._unchanged is
+  'Under the lane lock: is the lane still as it was read before? Whoever held the lock may have dropped it, or made its registers anew';
+
+create or replace function holdfast._register(name text) returns regclass language plpgsql volatile
+as $$
+begin
+  return holdfast._make_sequence('unlogged sequence', name, 'minvalue 0 start 0');
+end $$;
+comment on function holdfast._register is 'Make a register';
+
+create or replace function holdfast._make_registers(lane_id int) returns void language plpgsql volatile
+as $$
+begin
+  update holdfast.lane l set
+    cursor = holdfast._register('cursor_' || l.id),
+    sweep_at = holdfast._register('sweep_at_' || l.id),
+    due_floor = holdfast._register('due_floor_' || l.id),
+    due_walk = holdfast._register('due_walk_' || l.id),
+    lease_floor = holdfast._register('lease_floor_' || l.id),
+    lease_walk = holdfast._register('lease_walk_' || l.id),
+    lease_tidy = holdfast._register('lease_tidy_' || l.id),
+    gap_floor = holdfast._register('gap_floor_' || l.id),
+    gap_look = holdfast._register('gap_look_' || l.id)
+  where l.id = _make_registers.lane_id;
+end $$;
+comment on function holdfast._make_registers is 'Make the registers of a lane';
+
+create or replace function holdfast._drop_registers(lane holdfast.lane) returns void language plpgsql volatile
+as $$
+begin
+  execute format('drop sequence %s, %s, %s, %s, %s, %s, %s, %s, %s', lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk,
+                 lane.lease_floor, lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look);
+end $$;
+comment on function holdfast._drop_registers is 'Drop the registers of a lane';
+
+create or replace function holdfast._make_lane(queue_id int, priority smallint, shard smallint) returns holdfast.lane
+language plpgsql volatile
+as $$
+declare
+  v_lane holdfast.lane;
+begin
+  -- Two first users of a priority: the second waits here until the first has committed.
+  insert into holdfast.lane (queue_id, priority, shard)
+  values (_make_lane.queue_id, _make_lane.priority, _make_lane.shard)
+  on conflict do nothing returning * into v_lane;
+  if found then
+    update holdfast.lane l set ids = holdfast._make_sequence('sequence', 'ids_' || l.id, format('minvalue %s maxvalue %s cache 1',
+      (l.id::bigint << 40) + 1, ((l.id + 1)::bigint << 40) - 1)) where l.id = v_lane.id;
+    perform holdfast._make_registers(v_lane.id);
+    insert into holdfast.boot (lane_id, started_at, database_oid, lease_oid, system_identifier)
+    select v_lane.id, f.started_at, f.database_oid, f.lease_oid, f.system_identifier from holdfast._fingerprint() f;
+  end if;
+  select l.* into v_lane from holdfast.lane l
+  where l.queue_id = _make_lane.queue_id and l.priority = _make_lane.priority and l.shard = _make_lane.shard;
+  return v_lane;
+end $$;
+comment on function holdfast._make_lane is 'A lane, made if it is not there';
+
+create or replace function holdfast._database_oid() returns oid language sql stable
+  return split_part(pg_relation_filepath('holdfast.lease'::regclass), '/', -2)::oid;
+comment on function holdfast._database_oid is 'The oid of this database, without reading a table';
+
+create or replace function holdfast._system_identifier() returns bigint language plpgsql stable
+as $$
+begin
+  return (select c.system_identifier from pg_control_system() c);
+end $$;
+comment on function holdfast._system_identifier is 'Which cluster this is; reads the control file';
+
+create or replace function holdfast._fingerprint() returns holdfast.boot language sql stable
+  return (0, pg_postmaster_start_time(), holdfast._database_oid(), 'holdfast.lease'::regclass::oid,
+          holdfast._system_identifier(), 0)::holdfast.boot;
+comment on function holdfast._fingerprint is 'What a boot row of this database looks like now';
+
+create or replace function holdfast._ours(boot holdfast.boot) returns boolean language sql stable
+  return (boot).database_oid = holdfast._database_oid() and (boot).lease_oid = 'holdfast.lease'::regclass::oid
+         and ((boot).started_at = pg_postmaster_start_time()
+              or (boot).system_identifier = holdfast._system_identifier());
+comment on function holdfast._ours is 'Does the volatile state of this lane belong to this database? Reading the control file is left for last';
+
+create or replace function holdfast._boot_lane(lane holdfast.lane) returns boolean language plpgsql volatile
+as $$
+declare
+  v_print holdfast.boot := holdfast._fingerprint();
+  v_boot holdfast.boot;
+begin
+  -- The caller looked before it had the lane lock: look again.
+  select b.* into v_boot from holdfast.boot b where b.lane_id = lane.id;
+  if holdfast._ours(v_boot) then
+    update holdfast.boot b set started_at = v_print.started_at
+    where b.lane_id = lane.id and b.started_at <> v_print.started_at;
+    return false;
+  end if;
+  perform holdfast._reset_lane(lane);
+  insert into holdfast.boot (lane_id, started_at, database_oid, lease_oid, system_identifier)
+  values (lane.id, v_print.started_at, v_print.database_oid, v_print.lease_oid, v_print.system_identifier)
+  on conflict (lane_id) do update set started_at = excluded.started_at, database_oid = excluded.database_oid,
+    lease_oid = excluded.lease_oid, system_identifier = excluded.system_identifier, audited = 0;
+  return true;
+end $$;
+comment on function holdfast._boot_lane is 'Under the lane lock: is the volatile state ours? If not, start over. true: started over, so claim nothing in this transaction';
+
+create or replace function holdfast._reset_lane(lane holdfast.lane) returns void language plpgsql volatile
+as $$
+declare
+  v_last bigint;
+begin
+  delete from holdfast.lease l where l.lane_id = lane.id;
+  delete from holdfast.gap g where g.lane_id = lane.id;
+  update holdfast.message m set due_at = holdfast.now()
+  where m.id >> 40 = lane.id and m.due_at = '-infinity';
+  perform setval(r, 0) from unnest(array[lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk, lane.lease_floor,
+                                         lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look]) r;
+  -- A dump reads sequences outside its snapshot: the log may hold ids that its sequence has not reached.
+  select m.id into v_last from holdfast.message m
+  where m.id >= lane.id::bigint << 40 and m.id < (lane.id + 1)::bigint << 40 order by m.id desc limit 1;
+  if v_last > coalesce(pg_sequence_last_value(lane.ids), 0) then
+    perform setval(lane.ids, v_last);
+  end if;
+end $$;
+comment on function holdfast._reset_lane is 'Under the lane lock: forget leases, gaps and positions, as after a crash';
+
+create or replace function holdfast._is_ours(lane_id int) returns boolean language plpgsql stable
+as $$
+begin
+  return exists (select from holdfast.boot b where b.lane_id = _is_ours.lane_id and holdfast._ours(b));
+end $$;
+comment on function holdfast._is_ours is 'Has this lane been booted in this database?';
+
+create or replace function holdfast._readable(registers regclass[]) returns boolean language plpgsql volatile
+as $$
+begin
+  perform pg_sequence_last_value(r) from unnest(registers) r;
+  return true;
+exception
+  -- After a failover: a register that was made after the standby's last restartpoint has no page.
+  when internal_error or data_corrupted then return false;
+end $$;
+comment on function holdfast._readable is 'Can these registers be read?';
+
+create or replace function holdfast._repair_queue(queue holdfast.queue, unreadable_only boolean) returns int
+language plpgsql volatile
+as $$
+declare
+  v_lane holdfast.lane;
+  v_lanes int := 0;
+begin
+  if not (unreadable_only and holdfast._readable(array[queue.asleep, queue.depth, queue.counted_at])) then
+    execute format('drop sequence %s, %s, %s', queue.asleep, queue.depth, queue.counted_at);
+    update holdfast.queue q set
+      asleep = holdfast._register('asleep_' || q.id),
+      depth = holdfast._register('depth_' || q.id),
+      counted_at = holdfast._register('counted_at_' || q.id)
+    where q.id = queue.id;
+  end if;
+  for v_lane in select l.* from holdfast.lane l where l.queue_id = queue.id order by l.id loop
+    perform pg_advisory_xact_lock(holdfast._lane_lock(), v_lane.id);
+    continue when unreadable_only and holdfast._readable(array[
+      v_lane.cursor, v_lane.sweep_at, v_lane.due_floor, v_lane.due_walk, v_lane.lease_floor, v_lane.lease_walk, v_lane.lease_tidy,
+      v_lane.gap_floor, v_lane.gap_look]);
+    perform holdfast._drop_registers(v_lane);
+    perform holdfast._make_registers(v_lane.id);
+    delete from holdfast.boot b where b.lane_id = v_lane.id;
+    select l.* into v_lane from holdfast.lane l where l.id = v_lane.id;
+    perform holdfast._boot_lane(v_lane);
+    v_lanes := v_lanes + 1;
+  end loop;
+  return v_lanes;
+end $$;
+comment on function holdfast._repair_queue is 'Make the registers of a queue anew, all or those that cannot be read; returns the number of lanes that started over';
+
+create or replace function holdfast.repair(queue text default null, unreadable_only boolean default false) returns int
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue;
+  v_lanes int := 0;
+begin
+  perform holdfast._check_isolation('repair');
+  if repair.queue is not null then
+    perform holdfast._queue(repair.queue);
+  end if;
+  -- Whoever comes second waits here, and sees the registers that the first has made.
+  for v_queue in select q.* from holdfast.queue q where q.name = coalesce(repair.queue, q.name) order by q.id for update loop
+    v_lanes := v_lanes + holdfast._repair_queue(v_queue, unreadable_only);
+  end loop;
+  return v_lanes;
+end $$;
+comment on function holdfast.repair is
+  'Make registers anew and start over as after a crash: every lease has expired. For one queue or all; unreadable_only: only lanes that a failover has left unreadable. Returns the number of lanes';

@@ -1,0 +1,331 @@
+-- Sending: one message, a batch with one set of options, many with their own, and the inbox for COPY.
+--
+-- A send takes its transaction id BEFORE it draws message ids, and holds its lock on holdfast.message while it
+-- draws them: claim's horizons rest on both. It takes no lock that another send waits for, except when it makes
+-- a lane (the first use of a priority).
+
+create or replace function holdfast._wake(queue holdfast.queue) returns void language plpgsql volatile
+as $$
+declare
+  v_until bigint;
+begin
+  if queue.notify then
+    v_until := coalesce(pg_sequence_last_value(queue.asleep), 0);
+    -- NOTIFY takes a lock that all committing notifiers share: only while somebody sleeps.
+    if v_until > 0 and v_until between holdfast._us(holdfast.now()) and holdfast._us(holdfast.now()) + 3600000000 then
+      perform pg_notify('holdfast', queue.name);
+    end if;
+  end if;
+end $$;
+comment on function holdfast._wake is 'Notify the sleepers of a queue, if there are any';
+
+create or replace function holdfast.listen(queue text, patience interval default '30 s') returns text
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(listen.queue);
+  v_until bigint := holdfast._us(holdfast.now() + least(greatest(listen.patience, interval '0'), interval '1 hour'));
+begin
+  if v_until > coalesce(pg_sequence_last_value(v_queue.asleep), 0) then
+    perform setval(v_queue.asleep, v_until);
+  end if;
+  return 'holdfast';
+end $$;
+comment on function holdfast.listen is
+  'Say that a consumer is about to sleep on this queue for so long. Returns the channel to LISTEN on; claim once more after that, then sleep';
+
+create or replace function holdfast.send(
+  queue text, payload jsonb default null, body bytea default null, content_type text default null, headers jsonb default null,
+  priority int default null, delay interval default null, deliver_at timestamptz default null, ttl interval default null,
+  expires_at timestamptz default null, correlation_id uuid default null, tag text default null, max_deliveries int default null
+) returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue;
+  v_ids regclass;
+  v_id bigint;
+  v_now timestamptz := holdfast.now();
+  v_due timestamptz;
+  v_expires timestamptz;
+  v_xid xid8;
+begin
+  select q.* into v_queue from holdfast.queue q where q.name = send.queue;
+  if not found then
+    perform holdfast._no_queue(send.queue);
+  end if;
+  if body is not null or pg_column_size(payload) > v_queue.max_payload / 256 then
+    perform holdfast._check_size(payload, body, v_queue.max_payload);
+  end if;
+  if num_nonnulls(content_type, headers, tag, max_deliveries) > 0 then
+    perform holdfast._check_options(content_type, headers, correlation_id, tag, max_deliveries);
+  end if;
+  if priority is not null then
+    perform holdfast._check_priority(priority);
+  end if;
+  if delay is not null or deliver_at is not null then
+    v_due := holdfast._due_at(delay, deliver_at, v_now);
+  end if;
+  if ttl is not null or expires_at is not null or v_queue.ttl is not null then
+    v_expires := holdfast._expires_at(ttl, expires_at, v_now, v_queue.ttl);
+  end if;
+  if v_queue.max_depth is not null then
+    perform holdfast._check_depth(v_queue, 1);
+  end if;
+
+  v_ids := holdfast._ids(v_queue, coalesce(priority::smallint, v_queue.priority_default));
+  v_xid := pg_current_xact_id();
+  insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
+                                correlation_id, max_deliveries)
+  values (nextval(v_ids), v_queue.id, v_now, v_due, v_expires, send.payload, send.body, send.content_type, send.headers,
+          send.tag, send.correlation_id, send.max_deliveries)
+  returning id into v_id;
+  perform holdfast._wake(v_queue);
+  return v_id;
+end $$;
+comment on function holdfast.send is 'Send one message; returns its id. Part of the caller''s transaction: nothing is delivered before it commits';
+
+create or replace function holdfast._ids(queue holdfast.queue, priority smallint) returns regclass
+language plpgsql volatile
+as $$
+declare
+  v_shard smallint := case when queue.shards = 1 then 0 else pg_backend_pid() % queue.shards end;
+  v_ids regclass;
+begin
+  select l.ids into v_ids from holdfast.lane l
+  where l.queue_id = queue.id and l.priority = _ids.priority and l.shard = v_shard;
+  if v_ids is null then
+    v_ids := (holdfast._make_lane(queue.id, _ids.priority, v_shard)).ids;
+  end if;
+  return v_ids;
+end $$;
+comment on function holdfast._ids is 'The sequence that draws ids for a queue and priority; makes the lane on first use';
+
+create or replace function holdfast._store(queue holdfast.queue, drafts holdfast.draft[], at timestamptz) returns bigint[]
+language plpgsql volatile
+as $$
+declare
+  v_lanes jsonb;
+  v_stored bigint[];
+  v_xid xid8;
+begin
+  if queue.max_depth is not null then
+    perform holdfast._check_depth(queue, cardinality(drafts));
+  end if;
+  select jsonb_object_agg(p.priority, holdfast._ids(queue, p.priority)) into v_lanes
+  from (select distinct coalesce(d.priority, queue.priority_default)::smallint as priority from unnest(drafts) d) p;
+  v_xid := pg_current_xact_id();
+  with stored as (
+    insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
+                                  correlation_id, max_deliveries)
+    select nextval((v_lanes ->> coalesce(d.priority, queue.priority_default)::text)::regclass), queue.id, at, d.due_at,
+           d.expires_at, d.payload, d.body, d.content_type, d.headers, d.tag, d.correlation_id, d.max_deliveries
+    from unnest(drafts) d
+    returning id
+  )
+  select array_agg(s.id) into v_stored from stored s;
+  perform holdfast._wake(queue);
+  return v_stored;
+end $$;
+comment on function holdfast._store is 'Store checked messages of one queue, each with its own options; returns the ids in order';
+
+create or replace function holdfast._check_batch(messages bigint) returns void language plpgsql immutable
+as $$
+begin
+  if messages > 100000 then
+    perform holdfast._fail('QH208', 'too many messages in one call', format('Got %s.', messages),
+      'One call takes at most 100,000 messages; send them in several calls, in one transaction if need be.');
+  end if;
+end $$;
+comment on function holdfast._check_batch is 'Refuse an over-large batch';
+
+create or replace function holdfast.send_batch(
+  queue text, payloads jsonb[], content_type text default null, headers jsonb default null, priority int default null,
+  delay interval default null, deliver_at timestamptz default null, ttl interval default null, expires_at timestamptz default null,
+  correlation_id uuid default null, tag text default null, max_deliveries int default null
+) returns bigint[]
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(send_batch.queue);
+  v_ids regclass;
+  v_stored bigint[];
+  v_now timestamptz := holdfast.now();
+  v_due timestamptz := holdfast._due_at(delay, deliver_at, v_now);
+  v_expires timestamptz := holdfast._expires_at(ttl, expires_at, v_now, v_queue.ttl);
+  v_xid xid8;
+begin
+  perform holdfast._check_batch(cardinality(payloads));
+  perform holdfast._check_options(content_type, headers, correlation_id, tag, max_deliveries);
+  perform holdfast._check_priority(priority);
+  if coalesce(cardinality(payloads), 0) = 0 then
+    return '{}';
+  end if;
+  if pg_column_size(payloads) > v_queue.max_payload / 256 then
+    perform holdfast._check_size(p, null, v_queue.max_payload) from unnest(payloads) p;
+  end if;
+  if v_queue.max_depth is not null then
+    perform holdfast._check_depth(v_queue, cardinality(payloads));
+  end if;
+
+  v_ids := holdfast._ids(v_queue, coalesce(priority::smallint, v_queue.priority_default));
+  v_xid := pg_current_xact_id();
+  with stored as (
+    insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, content_type, headers, tag,
+                                  correlation_id, max_deliveries)
+    select nextval(v_ids), v_queue.id, v_now, v_due, v_expires, p, send_batch.content_type, send_batch.headers,
+           send_batch.tag, send_batch.correlation_id, send_batch.max_deliveries
+    from unnest(payloads) p
+    returning id
+  )
+  select array_agg(s.id) into v_stored from stored s;
+  perform holdfast._wake(v_queue);
+  return v_stored;
+end $$;
+comment on function holdfast.send_batch is 'Send many payloads with one set of options; returns the ids in order';
+
+create or replace function holdfast._draft(message jsonb, queue holdfast.queue, at timestamptz) returns holdfast.draft
+language plpgsql stable
+as $$
+declare
+  v_draft holdfast.draft;
+  v_unknown text;
+begin
+  if jsonb_typeof(message) <> 'object' then
+    perform holdfast._fail('QH203', 'each message must be a JSON object', format('Got %s.', left(message::text, 100)),
+      'Pass [{"payload": …, "priority": …}, …].');
+  end if;
+  select k into v_unknown from jsonb_object_keys(message) k
+  where k <> all ('{payload,body,content_type,headers,priority,delay,deliver_at,ttl,expires_at,correlation_id,tag,max_deliveries}');
+  if found then
+    perform holdfast._fail('QH203', format('unknown field "%s" in a message', left(v_unknown, 100)), format('Got %s.', left((message -> v_unknown)::text, 100)),
+      'Fields: payload, body (base64), content_type, headers, priority, delay, deliver_at, ttl, expires_at, correlation_id, tag, max_deliveries.');
+  end if;
+  v_draft.payload := message -> 'payload';
+  v_draft.body := decode(message ->> 'body', 'base64');
+  v_draft.content_type := message ->> 'content_type';
+  v_draft.headers := nullif(message -> 'headers', 'null');
+  v_draft.priority := (message ->> 'priority')::int;
+  v_draft.due_at := holdfast._due_at(holdfast._span(message -> 'delay'), (message ->> 'deliver_at')::timestamptz, at);
+  v_draft.expires_at := holdfast._expires_at(holdfast._span(message -> 'ttl'), (message ->> 'expires_at')::timestamptz, at, queue.ttl);
+  v_draft.correlation_id := (message ->> 'correlation_id')::uuid;
+  v_draft.tag := message ->> 'tag';
+  v_draft.max_deliveries := (message ->> 'max_deliveries')::int;
+  return v_draft;
+exception
+  when data_exception then
+    perform holdfast._fail('QH203', 'a message has a field of the wrong type', sqlerrm,
+      'delay, ttl: seconds or text such as "5 min"; deliver_at, expires_at: ISO times; priority, max_deliveries: whole numbers; correlation_id: a UUID; body: base64.');
+end $$;
+comment on function holdfast._draft is 'Read one message of send_many';
+
+create or replace function holdfast._span(value jsonb) returns interval language sql immutable
+  return case jsonb_typeof(value) when 'number' then make_interval(secs => (value #>> '{}')::float8)
+                                  when 'null' then null else (value #>> '{}')::interval end;
+comment on function holdfast._span is 'A duration in a message: seconds or interval text';
+
+create or replace function holdfast._check_draft(draft holdfast.draft, max_payload int) returns void
+language plpgsql immutable
+as $$
+begin
+  perform holdfast._check_size(draft.payload, draft.body, max_payload);
+  perform holdfast._check_options(draft.content_type, draft.headers, draft.correlation_id, draft.tag, draft.max_deliveries);
+  perform holdfast._check_priority(draft.priority);
+end $$;
+comment on function holdfast._check_draft is 'Refuse a bad message';
+
+create or replace function holdfast.send_many(queue text, messages jsonb) returns bigint[]
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(send_many.queue);
+  v_now timestamptz := holdfast.now();
+  v_drafts holdfast.draft[];
+begin
+  if jsonb_typeof(messages) is distinct from 'array' then
+    perform holdfast._fail('QH203', 'messages must be a JSON array', format('Got %s.', coalesce(jsonb_typeof(messages), 'null')),
+      'Pass [{"payload": …, "priority": …}, …].');
+  end if;
+  perform holdfast._check_batch(jsonb_array_length(messages));
+  if jsonb_array_length(messages) = 0 then
+    return '{}';
+  end if;
+  select array_agg(holdfast._draft(m.value, v_queue, v_now) order by m.n) into v_drafts
+  from jsonb_array_elements(messages) with ordinality m(value, n);
+  perform holdfast._check_draft(d, v_queue.max_payload) from unnest(v_drafts) d;
+  return holdfast._store(v_queue, v_drafts, v_now);
+end $$;
+comment on function holdfast.send_many is 'Send many messages, each with its own options; returns the ids in order';
+
+create or replace function holdfast._receive() returns trigger
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_batch record;
+  v_queue holdfast.queue;
+  v_now timestamptz := holdfast.now();
+begin
+  perform holdfast._check_batch((select count(*) from arrived a));
+  for v_batch in
+    select a.queue, min(a.n) as first, max(a.n) as last,
+           array_agg((a.payload, a.body, a.content_type, a.headers, a.priority, holdfast._due_at(null, a.deliver_at, v_now),
+                      a.expires_at, a.correlation_id, a.tag, a.max_deliveries)::holdfast.draft order by a.n) as drafts
+    from arrived a group by a.queue order by a.queue
+  loop
+    v_queue := holdfast._queue(v_batch.queue);
+    perform holdfast._check_draft(d, v_queue.max_payload),
+            holdfast._expires_at(null, d.expires_at, v_now, null) from unnest(v_batch.drafts) d;
+    if v_queue.ttl is not null then
+      select array_agg((d.payload, d.body, d.content_type, d.headers, d.priority, d.due_at, coalesce(d.expires_at, v_now + v_queue.ttl),
+                        d.correlation_id, d.tag, d.max_deliveries)::holdfast.draft) into v_batch.drafts
+      from unnest(v_batch.drafts) d;
+    end if;
+    perform holdfast._store(v_queue, v_batch.drafts, v_now);
+    delete from holdfast.inbox i where i.queue = v_batch.queue and i.n between v_batch.first and v_batch.last;
+  end loop;
+  return null;
+end $$;
+comment on function holdfast._receive is 'Turns what a statement put into the inbox into messages';
+
+create or replace trigger receive after insert on holdfast.inbox
+referencing new table as arrived for each statement execute function holdfast._receive();
+
+create or replace function holdfast._check_depth(queue holdfast.queue, messages bigint) returns void
+language plpgsql volatile
+as $$
+declare
+  v_now bigint := holdfast._us(holdfast.now());
+  v_counted bigint := coalesce(pg_sequence_last_value(queue.counted_at), 0);
+  v_depth bigint := coalesce(pg_sequence_last_value(queue.depth), 0);
+  v_stale boolean := v_counted not between v_now - 250000 and v_now;
+begin
+  if v_stale then
+    v_depth := holdfast._depth_at_most(queue);
+    perform setval(queue.counted_at, v_now);
+  end if;
+  if v_depth + messages > queue.max_depth then
+    -- The estimate counts holes, and sends that were rolled back: count before refusing, but not for ever.
+    if v_stale or queue.max_depth <= 10000 then
+      v_depth := holdfast._count_upto(queue, queue.max_depth + 1);
+      perform setval(queue.depth, v_depth);
+    end if;
+    if v_depth + messages > queue.max_depth then
+      perform holdfast._fail('QH209', format('queue "%s" is full', queue.name),
+        format('It holds %s of at most %s messages (max_depth); %s more do not fit.', v_depth, queue.max_depth, messages),
+        'Send again later, or raise max_depth.');
+    end if;
+  end if;
+  perform setval(queue.depth, v_depth + messages);
+end $$;
+comment on function holdfast._check_depth is 'Refuse messages that would go over max_depth';
+
+create or replace function holdfast._count_upto(queue holdfast.queue, enough bigint) returns bigint language sql stable
+  return (select count(*) from (
+    select from holdfast.lane l cross join lateral (
+      select from holdfast.message m where m.id >= l.id::bigint << 40 and m.id < (l.id + 1)::bigint << 40 order by m.id limit enough) m
+    where l.queue_id = (queue).id limit enough) counted);
+comment on function holdfast._count_upto is 'How many messages a queue holds; stops counting when it is enough';

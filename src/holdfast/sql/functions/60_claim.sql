@@ -1,0 +1,352 @@
+-- Claiming: hand out messages under a lease.
+--
+-- claim() walks the queue's lanes, highest priority first. In each it holds the lane's advisory lock, so claims
+-- of a lane are serial; everything it writes for a plain message is one row in the unlogged lease table.
+--
+-- cursor   where fresh messages start: the register, or upto of a lease above it. The register moves only
+--          here and in the sweep, under the lane lock, and only to upto of a lease that another transaction
+--          has committed: a claim that rolls back never happened.
+-- gap      ids that the cursor passed without a row: their senders were open, or never commit. Looked at
+--          again until every transaction that may own them has ended.
+-- floor    where the walk over due rows or leases starts: what lies below is dead versions.
+--
+-- Lock order: lane locks by priority, then rows, SKIP LOCKED throughout: nobody's open transaction can stall a lane,
+-- but one that has claimed and stays open.
+
+create or replace function holdfast._await_lane(lane holdfast.lane) returns boolean
+language plpgsql volatile set lock_timeout = '500ms'
+as $$
+begin
+  perform pg_advisory_xact_lock(holdfast._lane_lock(), lane.id);
+  return holdfast._unchanged(lane);
+exception
+  when lock_not_available or deadlock_detected then return false;
+end $$;
+comment on function holdfast._await_lane is 'Wait for a lane lock that somebody else holds, but not for long. false: not got, or the lane has changed';
+
+create or replace function holdfast._advance(lane holdfast.lane) returns bigint language plpgsql volatile
+as $$
+declare
+  v_register bigint := greatest(coalesce(pg_sequence_last_value(lane.cursor), 0), (lane.id::bigint << 40) + 1);
+  v_top record;
+begin
+  select l.upto, l.made_by into v_top
+  from holdfast.lease l where l.lane_id = lane.id and l.upto > v_register and l.upto > 0 order by l.upto desc limit 1;
+  -- A lease of this transaction is no evidence; what was committed before it, its first claim has seen already.
+  if v_top.made_by <> coalesce(pg_current_xact_id_if_assigned(), '0') then
+    perform setval(lane.cursor, v_top.upto);
+  end if;
+  return coalesce(v_top.upto, v_register);
+end $$;
+comment on function holdfast._advance is 'Under the lane lock: move the cursor register to what is committed; returns where fresh messages start';
+
+create or replace function holdfast._first_due(lane holdfast.lane, at timestamptz, clean boolean) returns timestamptz
+language plpgsql volatile
+as $$
+declare
+  v_began timestamptz := clock_timestamp();
+  v_walk bigint := coalesce(pg_sequence_last_value(lane.due_walk), 0);
+  v_bottom boolean := v_walk <= holdfast._us(v_began) or v_walk > holdfast._us(v_began) + 60000000;
+  v_floor timestamptz := '-infinity';
+  v_first timestamptz;
+  v_took float8;
+begin
+  if not v_bottom then
+    v_floor := holdfast._time(coalesce(pg_sequence_last_value(lane.due_floor), 0));
+    if v_floor > at then
+      v_floor := '-infinity';
+    end if;
+  end if;
+  select m.due_at into v_first from holdfast.message m
+  where m.id >> 40 = lane.id and m.due_at > '-infinity' and m.due_at >= v_floor and m.due_at <= at
+  order by m.due_at limit 1;
+  v_took := extract(epoch from clock_timestamp() - v_began) * 1000000;
+  -- A walk from the bottom that is cheap comes every time, without a floor; a dear one takes a twentieth of the time.
+  if v_bottom and v_took > 300 then
+    perform setval(lane.due_walk, holdfast._us(clock_timestamp()) + (20 * v_took)::bigint);
+  elsif v_bottom and v_walk > 0 then
+    perform setval(lane.due_walk, 0), setval(lane.due_floor, 0);
+  end if;
+  if clean and (v_took > 300 or not v_bottom) then
+    perform setval(lane.due_floor, holdfast._us(coalesce(v_first, at)));
+  end if;
+  return v_first;
+end $$;
+comment on function holdfast._first_due is
+  'Under the lane lock: when the first due message became due; null: none is. clean: this transaction has written nothing yet, so what it sees is committed';
+
+create or replace function holdfast._answer_bytes() returns int language sql immutable
+  return 16777216;
+comment on function holdfast._answer_bytes is 'How many bytes one claim hands out; a single larger message still goes alone';
+
+create or replace function holdfast._take_due(lane holdfast.lane, first timestamptz, at timestamptz, want int) returns bigint[]
+language plpgsql volatile
+as $$
+declare
+  v_taken bigint[];
+begin
+  with candidate as (
+    select m.id, m.due_at, m.expires_at <= at as over,
+           coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0) as bytes
+    from holdfast.message m
+    where m.id >> 40 = lane.id and m.due_at > '-infinity' and m.due_at >= first and m.due_at <= at
+    order by m.due_at, m.id limit want for update skip locked
+  ), fitting as (
+    select f.* from (select c.*, sum(c.bytes) over (order by c.due_at, c.id) - c.bytes as before from candidate c) f
+    where f.before < holdfast._answer_bytes()
+  ), expired as (
+    delete from holdfast.message m using fitting f where m.id = f.id and f.over
+  ), taken as (
+    update holdfast.message m set due_at = '-infinity' from fitting f where m.id = f.id and f.over is not true
+    returning m.id, f.due_at
+  )
+  select array_agg(t.id order by t.due_at, t.id) into v_taken from taken t;
+  return v_taken;
+end $$;
+comment on function holdfast._take_due is 'Under the lane lock: mark due messages as held and return their ids; those past their time to live end';
+
+create or replace function holdfast._scan(
+  lo bigint, hi bigint, rows int, want int, taken boolean, at timestamptz, patience interval,
+  out ids bigint[], out expired bigint[], out next bigint, out stopped boolean, out "full" boolean,
+  out gap_lo bigint[], out gap_hi bigint[])
+language plpgsql volatile
+as $$
+begin
+  -- One statement, one snapshot: an id missing in it goes to gap_lo..gap_hi, so nothing falls between two looks.
+  with present as (
+    select m.id, m.enqueued_at, m.due_at is null and m.expires_at <= at as over,
+           (m.due_at is null and (m.expires_at is null or m.expires_at > at))::int as good,
+           coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0) as bytes,
+           coalesce(lag(m.id) over (order by m.id), _scan.lo - 1) as before
+    from holdfast.message m where m.id >= _scan.lo and m.id <= _scan.hi order by m.id limit _scan.rows
+  ), counted as (
+    select p.*, sum(p.good) over earlier as nth, sum(p.bytes) over earlier as total from present p
+    window earlier as (order by p.id)
+  ), cut as (
+    -- A hole right before a young row will be filled in a moment: stop there, if there is something to hand out.
+    select min(c.before) as upto from counted c
+    where c.id > c.before + 1 and c.enqueued_at > at - patience and (taken or c.nth > c.good)
+  ), kept as (
+    select c.* from counted c, cut
+    where (cut.upto is null or c.id <= cut.upto) and c.nth - c.good < want
+      and (c.nth <= 1 or c.total <= holdfast._answer_bytes())
+  )
+  select array_agg(k.id) filter (where k.good = 1), array_agg(k.id) filter (where k.over), max(k.id) + 1,
+         count(*) < (select count(*) from present), (select count(*) from present) = rows,
+         array_agg(k.before + 1) filter (where k.id > k.before + 1), array_agg(k.id - 1) filter (where k.id > k.before + 1)
+  into ids, expired, next, stopped, "full", gap_lo, gap_hi from kept k;
+end $$;
+comment on function holdfast._scan is
+  'Look at an id range with exceptions in it: what can be taken, what has expired, which ids are missing, where to go on';
+
+create or replace function holdfast._end_expired(ids bigint[]) returns void language plpgsql volatile
+as $$
+begin
+  delete from holdfast.message m where m.id = any (array(
+    select e.id from holdfast.message e where e.id = any (_end_expired.ids) for update skip locked));
+end $$;
+comment on function holdfast._end_expired is 'End messages whose time to live is over';
+
+create or replace function holdfast._take_fresh(lane holdfast.lane, start bigint, want int, taken boolean, at timestamptz)
+returns holdfast._fresh language plpgsql volatile
+as $$
+declare
+  v_fresh holdfast._fresh := (null, start);
+  v_end bigint := (lane.id + 1)::bigint << 40;
+  v_rows int := want;
+  v_scanned bigint := 0;
+  v_clean boolean;
+  v_scan record;
+begin
+  loop
+    v_clean := pg_current_xact_id_if_assigned() is null;
+    v_scan := holdfast._scan(v_fresh.upto, v_end - 1, v_rows, want, taken, at, interval '10 ms');
+    exit when v_scan.next is null;
+    if v_scan.gap_lo is not null then
+      perform holdfast._open_gaps(lane, v_scan.gap_lo, v_scan.gap_hi, v_clean);
+    end if;
+    if v_scan.expired is not null then
+      perform holdfast._end_expired(v_scan.expired);
+    end if;
+    v_fresh.ids := v_fresh.ids || v_scan.ids;
+    v_fresh.upto := v_scan.next;
+    v_scanned := v_scanned + v_rows;
+    want := want - coalesce(cardinality(v_scan.ids), 0);
+    taken := taken or v_scan.ids is not null;
+    exit when want = 0 or v_scan.stopped or not v_scan."full" or v_scanned >= 10000;
+    v_rows := greatest(want, 1000);
+  end loop;
+  return v_fresh;
+end $$;
+comment on function holdfast._take_fresh is
+  'Under the lane lock: fresh ids from start on, at most want. Passes delayed messages, ends expired ones, writes holes down as gaps';
+
+create or replace function holdfast._take_with_care(
+  lane holdfast.lane, token bigint, want int, at timestamptz, deadline timestamptz, consumer text, alone boolean) returns void
+language plpgsql volatile
+as $$
+declare
+  v_start bigint := holdfast._advance(lane);
+  v_other bigint[] := holdfast._take_exceptions(lane, want, at, alone);
+  v_fresh holdfast._fresh := (null, v_start);
+begin
+  if want > coalesce(cardinality(v_other), 0) then
+    v_fresh := holdfast._take_fresh(lane, v_start, want - coalesce(cardinality(v_other), 0), v_other is not null, at);
+    if v_other is null and v_fresh.ids is null and pg_sequence_last_value(lane.gap_look) > 0 then
+      v_other := holdfast._look_at_gaps(lane, want, at, pg_current_xact_id_if_assigned() is null, false);
+    end if;
+  end if;
+  -- A cursor that only passed messages which cannot be taken leaves a lease without ids, for the next claim to go on from.
+  insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by)
+  select _take_with_care.token, p.part, lane.queue_id, lane.id, _take_with_care.consumer, _take_with_care.deadline,
+         coalesce(p.ids, '{}'), p.upto, pg_current_xact_id()
+  from (values (lane.id, v_fresh.ids, v_fresh.upto), (-lane.id, v_other, 0)) p(part, ids, upto)
+  where p.ids is not null or p.upto > v_start;
+end $$;
+comment on function holdfast._take_with_care is
+  'Under the lane lock: lease what a claim takes where the lane is not plain: due messages, what turned up in gaps, fresh ones between exceptions';
+
+create or replace function holdfast._token() returns bigint language sql volatile
+  return hashint8extended((random() * 9e18)::bigint, (holdfast._us(clock_timestamp()) << 8) # pg_backend_pid()) & 9223372036854775807;
+comment on function holdfast._token is '63 random bits, different in two sessions even where both set the same random seed';
+
+create or replace function holdfast._check_claim(max int, lease interval, consumer text) returns void language plpgsql stable
+as $$
+begin
+  if max is null or max not between 1 and 10000 then
+    perform holdfast._fail('QH301', 'max is out of range', format('Got %s.', coalesce(max::text, 'null')), 'max takes 1 to 10,000.');
+  end if;
+  perform holdfast._check_lease(lease);
+  perform holdfast._check_text('consumer', consumer);
+  perform holdfast._check_isolation('claim');
+end $$;
+comment on function holdfast._check_claim is 'Refuse bad arguments of claim, and a transaction it cannot work in';
+
+create or replace function holdfast._limit_transaction() returns void language plpgsql volatile
+as $$
+begin
+  -- A claim left open blocks its lane: unless the caller has limits of its own, the rest of its transaction gets these.
+  if current_setting('idle_in_transaction_session_timeout') = '0' then
+    perform set_config('idle_in_transaction_session_timeout', '60s', true);
+  end if;
+  if current_setting('statement_timeout') = '0' then
+    perform set_config('statement_timeout', '60s', true);
+  end if;
+end $$;
+comment on function holdfast._limit_transaction is 'Bound how long the caller''s transaction can hold the lane lock: statements and pauses of 60 s';
+
+create or replace function holdfast.claim(
+  queue text, max int default 1, lease interval default null, consumer text default null, alone boolean default false
+) returns setof holdfast.delivery
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_lane record;
+  v_now timestamptz := holdfast.now();
+  v_token bigint := holdfast._token();
+  v_left int := max;
+  v_taken int;
+  v_waited boolean := false;
+begin
+  if max is null or max not between 1 and 10000 or lease is not null or consumer is not null
+     or current_setting('transaction_isolation') <> 'read committed' then
+    perform holdfast._check_claim(max, lease, consumer);
+  end if;
+  for v_lane in
+    select l.*, l::holdfast.lane as itself, (l.shard + pg_backend_pid()) % q.shards = q.shards - 1 as last_shard, q.paused,
+           coalesce(claim.lease, q.lease) + v_now as deadline, q.max_deliveries, b.lane_id is not null as booted
+    from holdfast.queue q join holdfast.lane l on l.queue_id = q.id
+      left join holdfast.boot b on b.lane_id = l.id and b.started_at = pg_postmaster_start_time()
+        and b.database_oid = holdfast._database_oid() and b.lease_oid = 'holdfast.lease'::regclass::oid
+    where q.name = claim.queue
+    order by l.priority desc, (l.shard + pg_backend_pid()) % q.shards
+  loop
+    exit when v_lane.paused or v_left <= 0;
+    if not pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) then
+      -- Another shard may be free; only the last one is worth waiting for, and only once a call.
+      continue when v_waited or not v_lane.last_shard;
+      v_waited := true;
+      continue when not holdfast._await_lane(v_lane.itself);
+    end if;
+    continue when v_waited and not holdfast._unchanged(v_lane.itself);
+    if not alone then
+      perform holdfast._limit_transaction();
+    end if;
+    continue when not v_lane.booted and holdfast._boot_lane(v_lane.itself);
+    -- The plain case in one statement: nothing to be swept, nothing due, no gap to look at, and the next ids all there
+    -- and free to take. Where one of that does not hold, it does nothing, and the lane is taken with care.
+    return query
+      with position as materialized (
+        select r.cursor, coalesce(t.upto, r.cursor) as start, 
+               case when t.made_by <> coalesce(pg_current_xact_id_if_assigned(), '0') then setval(v_lane.cursor, t.upto) end as moved
+        from (select greatest(coalesce(pg_sequence_last_value(v_lane.cursor), 0), (v_lane.id::bigint << 40) + 1) as cursor,
+                     coalesce(pg_sequence_last_value(v_lane.sweep_at), 0) as sweep_at, holdfast._us(v_now) as us,
+                     coalesce(pg_sequence_last_value(v_lane.gap_look), 0) as look, holdfast._us(clock_timestamp()) as clock,
+                     coalesce(pg_sequence_last_value(v_lane.due_walk), 0) as walk,
+                     holdfast._time(coalesce(pg_sequence_last_value(v_lane.due_floor), 0)) as floor) r
+          left join lateral (select l.upto, l.made_by from holdfast.lease l where l.lane_id = v_lane.id and l.upto > r.cursor and l.upto > 0
+                             order by l.upto desc limit 1) t on true
+        where r.us between r.sweep_at - 10000000 and r.sweep_at
+          and (r.look = 0 or r.look > r.clock * 10) and (r.walk = 0 or r.walk > r.clock)
+          and not exists (select from holdfast.message m where m.id >> 40 = v_lane.id and m.due_at > '-infinity'
+                            and m.due_at >= r.floor and m.due_at <= v_now)
+      ), candidate as materialized (
+        select m.* from position p cross join lateral (
+          select m.* from holdfast.message m where m.id >= p.start and m.id < (v_lane.id + 1)::bigint << 40 order by m.id limit v_left) m
+      ), plain as materialized (
+        select array_agg(c.id) as ids, max(c.id) + 1 as upto from candidate c
+        having count(*) = count(*) filter (where c.due_at is null and (c.expires_at is null or c.expires_at > v_now))
+          and count(*) = max(c.id) - (select p.start from position p) + 1
+          and sum(coalesce(pg_column_size(c.payload), 0) + coalesce(pg_column_size(c.body), 0)) <= holdfast._answer_bytes()
+      ), held as (
+        insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by)
+        select v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.consumer, v_lane.deadline, p.ids, p.upto, pg_current_xact_id() from plain p
+      )
+      select v_token, m.id, claim.queue, m.payload, m.body, m.content_type, m.headers, v_lane.priority::int, m.key, m.ordering_key,
+             m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, v_lane.max_deliveries),
+             m.enqueued_at, v_lane.deadline, m.last_error, m.origin
+      from plain p cross join candidate m;
+    get diagnostics v_taken = row_count;
+    if v_taken = 0 then
+      perform holdfast._take_with_care(v_lane.itself, v_token, v_left, v_now, v_lane.deadline, claim.consumer, alone);
+      return query select h.* from holdfast._held(v_token, v_lane.id) h;
+      get diagnostics v_taken = row_count;
+    end if;
+    v_left := v_left - v_taken;
+  end loop;
+  if v_lane.id is null then
+    perform holdfast._no_queue(claim.queue);
+  end if;
+end $$;
+comment on function holdfast.claim is
+  'Take up to max messages under a lease. alone: the caller promises that this statement is its own transaction';
+
+create or replace function holdfast._take_exceptions(lane holdfast.lane, want int, at timestamptz, alone boolean) returns bigint[]
+language plpgsql volatile
+as $$
+declare
+  v_us bigint := holdfast._us(at);
+  v_clean boolean := pg_current_xact_id_if_assigned() is null;
+  v_sweep bigint := coalesce(pg_sequence_last_value(lane.sweep_at), 0);
+  v_look bigint := coalesce(pg_sequence_last_value(lane.gap_look), 0);
+  v_first timestamptz;
+  v_ids bigint[];
+begin
+  if v_us not between v_sweep - 10000000 and v_sweep then
+    perform holdfast._sweep_lane(lane, at, v_clean);
+  end if;
+  v_first := holdfast._first_due(lane, at, v_clean);
+  if v_first is not null then
+    if alone then
+      perform set_config('synchronous_commit', 'off', true);
+    end if;
+    v_ids := holdfast._take_due(lane, v_first, at, want);
+  end if;
+  if v_look > 0 and v_look <= holdfast._us(clock_timestamp()) * 10 and coalesce(cardinality(v_ids), 0) < want then
+    v_ids := v_ids || holdfast._look_at_gaps(lane, want - coalesce(cardinality(v_ids), 0), at, v_clean, true);
+  end if;
+  return v_ids;
+end $$;
+comment on function holdfast._take_exceptions is
+  'Under the lane lock: sweep if it is time, then what is due, then what turned up in gaps; at most want';

@@ -1,0 +1,244 @@
+-- Settling: ack, nack, release, extend, next.
+--
+-- The fence is the lease row: an id counts only while it is in a lease with that token. What is not is skipped,
+-- or an error if the caller asks for strict. A lease that a restore or a copy brought along is none: its lane's boot
+-- row speaks of another database. Lease rows are locked in id order; no lane lock is taken.
+
+create or replace function holdfast._unlease(queue text, token bigint, ids bigint[]) returns bigint[]
+language plpgsql volatile
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(_unlease.queue);
+  v_lease record;
+  v_mine bigint[];
+  v_out bigint[] := '{}';
+  v_passes int := 0;
+begin
+  -- A lease that is being split shows its new part only to a later statement: so look twice, unless all is found.
+  while v_passes < 2 and (_unlease.ids is null or cardinality(v_out) < cardinality(_unlease.ids)) loop
+    v_passes := v_passes + 1;
+    for v_lease in
+      select l.part, l.ids from holdfast.lease l join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
+      where l.token = _unlease.token and l.queue_id = v_queue.id and l.ids <> '{}' order by l.part for update of l
+    loop
+      v_mine := case when _unlease.ids is null then v_lease.ids
+                     else array(select i from unnest(v_lease.ids) i where i in (select unnest(_unlease.ids))) end;
+      continue when v_mine = '{}';
+      v_passes := 0;
+      v_out := v_out || v_mine;
+      update holdfast.lease l set ids = array(select i from unnest(v_lease.ids) i where i not in (select unnest(v_mine)))
+      where l.token = _unlease.token and l.part = v_lease.part;
+      delete from holdfast.lease l using holdfast.lane n
+      where l.token = _unlease.token and l.part = v_lease.part and l.ids = '{}'
+        and n.id = l.lane_id and l.upto <= coalesce(pg_sequence_last_value(n.cursor), 0);
+    end loop;
+  end loop;
+  return v_out;
+end $$;
+comment on function holdfast._unlease is 'Take ids (null: all) out of the leases with this token; returns those that were in them';
+
+create or replace function holdfast._settlement(ids bigint[], owned bigint[], settled bigint[], strict boolean) returns holdfast.settlement
+language plpgsql volatile
+as $$
+declare
+  v_wanted bigint[] := coalesce(ids, owned);
+  v_skipped bigint[] := '{}';
+begin
+  if cardinality(v_wanted) <> cardinality(settled) then
+    v_skipped := array(select distinct i from unnest(v_wanted) i where i not in (select unnest(settled)));
+  end if;
+  if strict and (cardinality(v_skipped) > 0 or cardinality(v_wanted) = 0) then
+    perform holdfast._fail('QH304', 'the lease is lost',
+      format('%s of the messages are not held under this token.', case when cardinality(v_wanted) = 0 then 'All' else cardinality(v_skipped)::text end),
+      'The lease ran out, or the messages were settled before: roll back, and claim again.');
+  end if;
+  return (settled, v_skipped)::holdfast.settlement;
+end $$;
+comment on function holdfast._settlement is 'The answer of a settling verb; strict turns a skipped id into an error';
+
+create or replace function holdfast.ack(queue text, token bigint, ids bigint[] default null, strict boolean default false)
+returns holdfast.settlement
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_lease record;
+  v_owned bigint[];
+  v_done bigint[];
+begin
+  -- The plain case: a token with one lease, settled as a whole.
+  select min(l.part) as part, min(l.ids) as ids, count(*) = 1 and (ack.ids is null or ack.ids = min(l.ids)) as plain,
+         bool_and(l.upto <= coalesce(pg_sequence_last_value(n.cursor), 0)) as passed
+  into v_lease
+  from holdfast.lease l join holdfast.lane n on n.id = l.lane_id join holdfast.queue q on q.id = l.queue_id
+    join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
+  where l.token = ack.token and q.name = ack.queue and l.ids <> '{}';
+  -- Its ids are compared again: somebody may have changed them meanwhile. Above the cursor register it must stay, empty.
+  if v_lease.plain and v_lease.passed then
+    with fence as (
+      delete from holdfast.lease l where l.token = ack.token and l.part = v_lease.part and l.ids = v_lease.ids returning l.part
+    ), done as (
+      delete from holdfast.message m where m.id = any (v_lease.ids) and exists (select from fence) returning m.id
+    )
+    select array_agg(d.id), (select v_lease.ids from fence) into v_done, v_owned from done d;
+  elsif v_lease.plain then
+    with fence as (
+      update holdfast.lease l set ids = '{}' where l.token = ack.token and l.part = v_lease.part and l.ids = v_lease.ids returning l.part
+    ), done as (
+      delete from holdfast.message m where m.id = any (v_lease.ids) and exists (select from fence) returning m.id
+    )
+    select array_agg(d.id), (select v_lease.ids from fence) into v_done, v_owned from done d;
+  end if;
+  if cardinality(v_done) = cardinality(v_owned) then
+    return (v_done, '{}'::bigint[])::holdfast.settlement;
+  end if;
+  if v_owned is null then
+    v_owned := holdfast._unlease(ack.queue, ack.token, ack.ids);
+    with done as (delete from holdfast.message m where m.id = any (v_owned) returning m.id)
+    select array_agg(d.id) into v_done from done d;
+  end if;
+  return holdfast._settlement(ack.ids, v_owned, coalesce(v_done, '{}'), strict);
+end $$;
+comment on function holdfast.ack is 'These messages (null: all under the token) are done: they end here';
+
+create or replace function holdfast.nack(
+  queue text, token bigint, ids bigint[] default null, delay interval default null, error text default null, strict boolean default false)
+returns holdfast.settlement
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_owned bigint[];
+  v_back bigint[];
+  v_queue holdfast.queue := holdfast._queue(nack.queue);
+begin
+  if delay < interval '0' or delay > interval '10 years' then
+    perform holdfast._fail('QH305', 'delay is out of range', format('Got %s.', delay), 'A retry can be delayed by 0 seconds to 10 years.');
+  end if;
+  v_owned := holdfast._unlease(nack.queue, nack.token, nack.ids);
+  v_back := holdfast._return(v_queue.id, v_owned, holdfast.now(), nack.delay, left(nack.error, 10000), true);
+  perform holdfast._wake(v_queue);
+  return holdfast._settlement(nack.ids, v_owned, v_back, strict);
+end $$;
+comment on function holdfast.nack is
+  'These messages failed: deliver them again after delay (null: the queue''s backoff), or bury them once max_deliveries is reached';
+
+create or replace function holdfast.release(queue text, token bigint, ids bigint[] default null, strict boolean default false)
+returns holdfast.settlement
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_owned bigint[] := holdfast._unlease(release.queue, release.token, release.ids);
+  v_back bigint[];
+begin
+  with back as (
+    update holdfast.message m set due_at = holdfast.now() where m.id = any (v_owned) returning m.id
+  )
+  select coalesce(array_agg(b.id), '{}') into v_back from back b;
+  perform holdfast._wake(holdfast._queue(release.queue));
+  return holdfast._settlement(release.ids, v_owned, v_back, strict);
+end $$;
+comment on function holdfast.release is 'Give messages back unworked: claimable at once, and not counted as a delivery';
+
+create or replace function holdfast._return(queue_id int, ids bigint[], at timestamptz, delay interval, error text, failed boolean)
+returns bigint[] language plpgsql volatile
+as $$
+declare
+  v_queue holdfast.queue;
+  v_back bigint[];
+  v_spent bigint[];
+begin
+  select q.* into v_queue from holdfast.queue q where q.id = _return.queue_id;
+  with back as (
+    update holdfast.message m set
+      deliveries = coalesce(m.deliveries, 0) + 1,
+      failures = case when failed then coalesce(m.failures, 0) + 1 else m.failures end,
+      last_error = coalesce(_return.error, m.last_error),
+      due_at = at + coalesce(delay, holdfast._backoff(v_queue, coalesce(m.failures, 0)))
+    where m.id = any (_return.ids)
+    returning m.id, m.deliveries >= nullif(coalesce(m.max_deliveries, v_queue.max_deliveries), 0) as spent
+  )
+  select coalesce(array_agg(b.id), '{}'), array_agg(b.id) filter (where b.spent) into v_back, v_spent from back b;
+  if v_spent is not null then
+    perform holdfast._bury(v_queue, v_spent, at);
+  end if;
+  return v_back;
+end $$;
+comment on function holdfast._return is 'A delivery did not work out: count it, and make the messages due again or bury them';
+
+create or replace function holdfast._backoff(queue holdfast.queue, failures int) returns interval language sql volatile
+  return make_interval(secs => least((queue).backoff_cap, (queue).backoff_base * (queue).backoff_factor ^ least(failures, 100))
+                               * (1 + (queue).backoff_jitter * random()));
+comment on function holdfast._backoff is 'How long to wait after so many failures';
+
+create or replace function holdfast._split_part() returns int language sql volatile
+  return 8388608 + floor(random() * 2139095040)::int;
+comment on function holdfast._split_part is 'A part number that is no lane''s';
+
+create or replace function holdfast._extend_lease(lease holdfast.lease, ids bigint[], deadline timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  if cardinality(_extend_lease.ids) = cardinality(lease.ids) then
+    update holdfast.lease l set deadline = _extend_lease.deadline where l.token = lease.token and l.part = lease.part;
+    return;
+  end if;
+  update holdfast.lease l set ids = array(select i from unnest(lease.ids) i where i not in (select unnest(_extend_lease.ids)))
+  where l.token = lease.token and l.part = lease.part;
+  insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by)
+  values (lease.token, holdfast._split_part(), lease.queue_id, lease.lane_id, lease.consumer, _extend_lease.deadline,
+          _extend_lease.ids, 0, pg_current_xact_id());
+end $$;
+comment on function holdfast._extend_lease is 'Set the deadline of a locked lease, or split some ids off into one of their own';
+
+create or replace function holdfast.extend(
+  queue text, token bigint, lease interval default null, ids bigint[] default null, strict boolean default false)
+returns holdfast.settlement
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(extend.queue);
+  v_deadline timestamptz := holdfast.now() + coalesce(extend.lease, v_queue.lease);
+  v_extended bigint[] := '{}';
+  v_lease holdfast.lease;
+  v_mine bigint[];
+  v_passes int := 0;
+begin
+  perform holdfast._check_lease(extend.lease);
+  -- Twice, for the same reason as in _unlease.
+  while v_passes < 2 and (extend.ids is null or cardinality(v_extended) < cardinality(extend.ids)) loop
+    v_passes := v_passes + 1;
+    for v_lease in
+      select l.* from holdfast.lease l join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
+      where l.token = extend.token and l.queue_id = v_queue.id and l.ids <> '{}' and not l.ids <@ v_extended order by l.part for update of l
+    loop
+      v_mine := case when extend.ids is null then v_lease.ids
+                     else array(select i from unnest(v_lease.ids) i where i in (select unnest(extend.ids))) end;
+      -- What was discarded is not held any more.
+      v_mine := array(select m.id from holdfast.message m where m.id = any (v_mine) and m.id not in (select unnest(v_extended)));
+      continue when v_mine = '{}';
+      v_passes := 0;
+      v_extended := v_extended || v_mine;
+      perform holdfast._extend_lease(v_lease, v_mine, v_deadline);
+    end loop;
+  end loop;
+  return holdfast._settlement(extend.ids, v_extended, v_extended, strict);
+end $$;
+comment on function holdfast.extend is
+  'Hold these messages (null: all under the token) for another lease from now on; some of them get a lease of their own with the same token';
+
+create or replace function holdfast.next(
+  queue text, token bigint, max int default 1, lease interval default null, consumer text default null,
+  alone boolean default false, strict boolean default false)
+returns setof holdfast.delivery
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+begin
+  perform holdfast.ack(next.queue, next.token, null, strict);
+  -- The ack must be durable, so the claim may not lower synchronous_commit.
+  return query select * from holdfast.claim(next.queue, next.max, next.lease, next.consumer, false);
+end $$;
+comment on function holdfast.next is 'Ack everything under the token and claim again, in one call';

@@ -1,0 +1,182 @@
+-- Dead letters: messages that used up their deliveries live on in another queue, with where they came from.
+--
+-- Every move draws a new id; origin.root_id is the first one. A move is one transaction: it deletes and inserts.
+-- Moves pass max_depth and the size limit.
+
+create or replace function holdfast._bury(queue holdfast.queue, ids bigint[], at timestamptz) returns void
+language plpgsql volatile
+as $$
+declare
+  v_grave holdfast.queue;
+  v_ids regclass;
+  v_xid xid8;
+begin
+  if queue.dead_letter is null then
+    delete from holdfast.message m where m.id = any (_bury.ids);
+    return;
+  end if;
+  v_grave := holdfast._grave(queue.dead_letter);
+  v_ids := holdfast._ids(v_grave, v_grave.priority_default);
+  v_xid := pg_current_xact_id();
+  with gone as (
+    delete from holdfast.message m where m.id = any (_bury.ids) returning m.*
+  )
+  insert into holdfast.message (id, queue_id, enqueued_at, payload, body, content_type, headers, tag, correlation_id, last_error, origin)
+  select nextval(v_ids), v_grave.id, at, g.payload, g.body, g.content_type, g.headers, g.tag, g.correlation_id, g.last_error,
+         jsonb_strip_nulls(jsonb_build_object(
+           'queue', queue.name, 'id', g.id, 'root_id', coalesce((g.origin ->> 'root_id')::bigint, g.id),
+           'deliveries', g.deliveries, 'failures', coalesce(g.failures, 0), 'error', g.last_error, 'priority', l.priority,
+           'key', g.key, 'idempotency_key', g.idempotency_key, 'ordering_key', g.ordering_key, 'max_deliveries', g.max_deliveries,
+           'redrives', g.origin -> 'redrives', 'enqueued_at', g.enqueued_at, 'died_at', at))
+  from gone g join holdfast.lane l on l.id = g.id >> 40 order by g.id;
+  perform holdfast._wake(v_grave);
+end $$;
+comment on function holdfast._bury is 'Move messages that used up their deliveries to the dead-letter queue; without one they end';
+
+create or replace function holdfast._grave(queue text) returns holdfast.queue language plpgsql volatile
+as $$
+begin
+  if not exists (select from holdfast.queue q where q.name = _grave.queue) then
+    perform holdfast._create_queue(_grave.queue, '{"dead_letter": false, "max_deliveries": 0}');
+  end if;
+  return holdfast._queue(_grave.queue);
+end $$;
+comment on function holdfast._grave is 'A dead-letter queue, made on first use: it does not bury in turn';
+
+create or replace function holdfast.redrive(
+  queue text, ids bigint[] default null, filter jsonb default null, "limit" int default 1000, target text default null)
+returns table (id bigint, new_id bigint)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(redrive.queue);
+  v_target holdfast.queue;
+  v_grave holdfast.queue;
+  v_ids bigint[];
+  v_free bigint[];
+begin
+  perform holdfast._check_limit("limit");
+  perform holdfast._check_filter(filter);
+  perform holdfast._check_isolation('redrive');
+  select q.* into v_target from holdfast.queue q where q.name = coalesce(redrive.target, redrive.queue);
+  if not found then
+    perform holdfast._fail('QH105', format('target queue "%s" does not exist', left(redrive.target, 200)), 'Nothing was moved.',
+      'Create it with holdfast.create_queue, or check the spelling.');
+  end if;
+  if v_queue.dead_letter is null then
+    perform holdfast._fail('QH105', format('queue "%s" has no dead-letter queue', v_queue.name), 'Its dead_letter is off.', 'Nothing to redrive.');
+  end if;
+  select q.* into v_grave from holdfast.queue q where q.name = v_queue.dead_letter;
+  if not found then
+    return;
+  end if;
+  -- Under the lane locks nobody claims a dead letter while it is being moved.
+  perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from
+    (select l.id from holdfast.lane l where l.queue_id = v_grave.id order by l.id) l;
+  v_ids := array(select d.id from holdfast._dead(v_grave, v_queue.name, redrive.ids, filter, "limit") d);
+  v_free := array(select m.id from holdfast.message m where m.id = any (v_ids)
+                  and m.id not in (select h.id from holdfast._holders(v_ids) h) for update skip locked);
+  return query select * from holdfast._move_back(v_target, v_free, holdfast.now());
+  perform holdfast._wake(v_target);
+end $$;
+comment on function holdfast.redrive is
+  'Send dead letters of this queue back to it, or to target: these ids, or those that match filter, oldest first. Those in somebody''s lease stay';
+
+create or replace function holdfast._check_filter(filter jsonb) returns void language plpgsql stable
+as $$
+declare
+  v_unknown text;
+begin
+  if filter is null then
+    return;
+  end if;
+  if jsonb_typeof(filter) <> 'object' then
+    perform holdfast._fail('QH403', 'filter must be a JSON object', format('Got %s.', left(filter::text, 100)), 'Fields: error, tag, dead_before, dead_after.');
+  end if;
+  select k into v_unknown from jsonb_object_keys(filter) k where k not in ('error', 'tag', 'dead_before', 'dead_after');
+  if found then
+    perform holdfast._fail('QH403', format('unknown field "%s" in filter', left(v_unknown, 100)), format('Got %s.', left((filter -> v_unknown)::text, 100)), 'Fields: error, tag, dead_before, dead_after.');
+  end if;
+  perform (filter ->> 'dead_before')::timestamptz, (filter ->> 'dead_after')::timestamptz;
+exception
+  when data_exception then
+    perform holdfast._fail('QH403', 'filter has a bad time', sqlerrm, 'dead_before and dead_after take ISO times.');
+end $$;
+comment on function holdfast._check_filter is 'Refuse a bad filter of redrive';
+
+create or replace function holdfast._dead(grave holdfast.queue, queue text, ids bigint[], filter jsonb, "limit" int, after bigint default 0)
+returns setof holdfast.message language plpgsql stable
+as $$
+begin
+  return query
+    select d.* from holdfast.lane l cross join lateral (
+      select m.* from holdfast.message m
+      where m.id >= greatest(l.id::bigint << 40, after + 1) and m.id < (l.id + 1)::bigint << 40 and m.origin ->> 'queue' = _dead.queue
+        and (_dead.ids is null or m.id = any (_dead.ids))
+        and (filter ->> 'error' is null or position(filter ->> 'error' in m.last_error) > 0)
+        and (filter ->> 'tag' is null or m.tag = filter ->> 'tag')
+        and (filter ->> 'dead_before' is null or m.enqueued_at < (filter ->> 'dead_before')::timestamptz)
+        and (filter ->> 'dead_after' is null or m.enqueued_at > (filter ->> 'dead_after')::timestamptz)
+      order by m.id limit _dead."limit") d
+    where l.queue_id = grave.id
+    order by d.id limit _dead."limit";
+end $$;
+comment on function holdfast._dead is 'Dead letters of a queue, oldest first';
+
+create or replace function holdfast._move_back(target holdfast.queue, ids bigint[], at timestamptz)
+returns table (id bigint, new_id bigint) language plpgsql volatile
+as $$
+declare
+  v_lanes jsonb;
+  v_xid xid8;
+begin
+  select jsonb_object_agg(p.priority, holdfast._ids(target, p.priority)) into v_lanes
+  from (select distinct coalesce((m.origin ->> 'priority')::smallint, target.priority_default) as priority
+        from holdfast.message m where m.id = any (_move_back.ids)) p;
+  v_xid := pg_current_xact_id();
+  return query
+    with gone as (
+      delete from holdfast.message m where m.id = any (_move_back.ids) returning m.*
+    ), numbered as (
+      select g.*, nextval((v_lanes ->> coalesce(g.origin ->> 'priority', target.priority_default::text))::regclass) as moved_id
+      from (select * from gone order by gone.id) g
+    ), moved as (
+      insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
+                                    max_deliveries, last_error, origin)
+      select n.moved_id, target.id, at, at + target.ttl, n.payload, n.body, n.content_type, n.headers, n.tag, n.correlation_id,
+             (n.origin ->> 'max_deliveries')::int, n.last_error,
+             n.origin || jsonb_build_object('redrives', coalesce((n.origin ->> 'redrives')::int, 0) + 1, 'redriven_at', at)
+      from numbered n
+    )
+    select n.id, n.moved_id from numbered n order by n.id;
+end $$;
+comment on function holdfast._move_back is 'Move dead letters into a queue, under new ids, with their deliveries at zero';
+
+create or replace function holdfast.discard(queue text, ids bigint[]) returns bigint[]
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(discard.queue);
+  v_ids bigint[];
+  v_lease record;
+  v_gone bigint[];
+begin
+  v_ids := array(
+    select m.id from holdfast.message m where m.id = any (discard.ids)
+      and (m.queue_id = v_queue.id
+           or (m.origin ->> 'queue' = v_queue.name
+               and m.queue_id = (select q.id from holdfast.queue q where q.name = v_queue.dead_letter))));
+  -- Whoever holds one learns that it is gone: its id leaves the lease. (A claim that takes it at this moment keeps the id
+  -- in its lease; it settles nothing.)
+  for v_lease in select distinct h.token, h.part from holdfast._holders(v_ids) h order by 1, 2 loop
+    update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i not in (select unnest(v_ids)))
+    where l.token = v_lease.token and l.part = v_lease.part;
+  end loop;
+  with gone as (delete from holdfast.message m where m.id = any (v_ids) returning m.id)
+  select coalesce(array_agg(g.id order by g.id), '{}') into v_gone from gone g;
+  return v_gone;
+end $$;
+comment on function holdfast.discard is
+  'End messages of this queue, or dead letters that came from it, in whatever state they are; returns those that were there';

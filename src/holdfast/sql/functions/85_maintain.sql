@@ -1,0 +1,128 @@
+-- Maintenance: what no caller waits for. Safe from any number of processes at once; each call takes a bounded
+-- number of lanes in turn, and skips those that are busy.
+--
+-- The audit turns every defect that could strand a message into a delay: a message behind the cursor that is in
+-- no lease and not due is made due.
+
+create or replace function holdfast._audit(lane holdfast.lane, at timestamptz) returns int language plpgsql volatile
+as $$
+declare
+  v_from bigint;
+  v_next bigint;
+  v_cursor bigint := coalesce(pg_sequence_last_value(lane.cursor), 0);
+  v_stranded bigint[];
+begin
+  select greatest(b.audited, lane.id::bigint << 40) into v_from from holdfast.boot b where b.lane_id = lane.id;
+  with chunk as (
+    select m.id, m.due_at from holdfast.message m where m.id > v_from and m.id < v_cursor order by m.id limit 2000
+  ), suspect as (
+    select c.id from chunk c where c.due_at is null or c.due_at = '-infinity'
+  ), leased as (
+    select h.id from holdfast._holders(array(select s.id from suspect s)) h
+  )
+  select (select max(c.id) from chunk c), array(select s.id from suspect s where s.id not in (select l.id from leased l))
+  into v_next, v_stranded;
+  update holdfast.message m set due_at = at
+  where m.id = any (array(select s.id from holdfast.message s where s.id = any (v_stranded)
+                          and (s.due_at is null or s.due_at = '-infinity') for update skip locked));
+  update holdfast.boot b set audited = coalesce(v_next, 0) where b.lane_id = lane.id and b.audited <> coalesce(v_next, 0);
+  return coalesce(cardinality(v_stranded), 0);
+end $$;
+comment on function holdfast._audit is 'Under the lane lock: look at the next 2,000 messages behind the cursor, and make those due that nobody holds';
+
+create or replace function holdfast._tally(counted int, at timestamptz) returns void language plpgsql volatile
+as $$
+begin
+  insert into holdfast.tally (queue_id, counted_at, in_flight, due, scheduled, blocked)
+  select _tally.counted, at,
+    (select coalesce(sum(cardinality(l.ids)), 0) from holdfast.lane n join holdfast.lease l on l.lane_id = n.id where n.queue_id = _tally.counted),
+    d.due, d.scheduled, d.blocked
+  from (select count(*) filter (where m.due_at <= at) as due, count(*) filter (where m.due_at > at and m.due_at < 'infinity') as scheduled,
+               count(*) filter (where m.due_at = 'infinity') as blocked
+        from holdfast.lane n join holdfast.message m on m.id >> 40 = n.id and m.due_at > '-infinity'
+        where n.queue_id = _tally.counted) d
+  on conflict (queue_id) do update set counted_at = excluded.counted_at, in_flight = excluded.in_flight, due = excluded.due,
+    scheduled = excluded.scheduled, blocked = excluded.blocked;
+end $$;
+comment on function holdfast._tally is 'Count in full what queue_stats counts up to 10,000';
+
+create or replace function holdfast._end_overdue_holders() returns int language plpgsql volatile
+as $$
+declare
+  v_holder record;
+  v_ended int := 0;
+begin
+  for v_holder in
+    select distinct k.pid from pg_locks k join pg_stat_activity a on a.pid = k.pid
+    where k.locktype = 'advisory' and k.classid = holdfast._lane_lock() and k.objsubid = 2 and k.granted
+      and k.database = holdfast._database_oid() and k.pid <> pg_backend_pid()
+      and a.xact_start < clock_timestamp() - interval '5 minutes'
+  loop
+    begin
+      v_ended := v_ended + pg_terminate_backend(v_holder.pid)::int;
+    exception
+      when insufficient_privilege then
+        raise warning 'process % has held a lane for over five minutes, and may not be ended by this user', v_holder.pid;
+    end;
+  end loop;
+  return v_ended;
+end $$;
+comment on function holdfast._end_overdue_holders is 'End sessions that claimed and kept their transaction open for five minutes: they block a lane';
+
+create or replace function holdfast._maintain_lane(lane holdfast.lane, at timestamptz) returns jsonb language plpgsql volatile
+as $$
+declare
+  v_clean boolean := pg_current_xact_id_if_assigned() is null;
+  v_swept int;
+  v_audited int;
+begin
+  if holdfast._boot_lane(lane) then
+    return '{"booted": 1}';
+  end if;
+  perform holdfast._advance(lane);
+  v_swept := holdfast._sweep_lane(lane, at, v_clean);
+  v_audited := holdfast._audit(lane, at);
+  -- Somebody else may be counting this queue, by another of its lanes.
+  if pg_try_advisory_xact_lock(holdfast._lane_lock() + 1, lane.queue_id) then
+    perform holdfast._tally(lane.queue_id, at);
+  end if;
+  return jsonb_build_object('swept', v_swept, 'found', v_audited);
+end $$;
+comment on function holdfast._maintain_lane is 'Under the lane lock: boot if need be, sweep, audit, count';
+
+create or replace function holdfast.maintain() returns jsonb
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_began timestamptz := clock_timestamp();
+  v_turn bigint := coalesce(pg_sequence_last_value('holdfast.turn'), 0);
+  v_lane holdfast.lane;
+  v_did jsonb;
+  v_lanes int := 0;
+  v_booted int := 0;
+  v_swept int := 0;
+  v_found int := 0;
+  v_busy int := 0;
+  v_ended int;
+begin
+  perform holdfast._check_isolation('maintain');
+  v_ended := holdfast._end_overdue_holders();
+  for v_lane in select l.* from holdfast.lane l order by (l.id <= v_turn), l.id loop
+    if pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) and holdfast._unchanged(v_lane) then
+      v_did := holdfast._maintain_lane(v_lane, holdfast.now());
+      v_booted := v_booted + coalesce((v_did ->> 'booted')::int, 0);
+      v_swept := v_swept + coalesce((v_did ->> 'swept')::int, 0);
+      v_found := v_found + coalesce((v_did ->> 'found')::int, 0);
+    else
+      v_busy := v_busy + 1;
+    end if;
+    v_lanes := v_lanes + 1;
+    perform setval('holdfast.turn', v_lane.id);
+    exit when clock_timestamp() > v_began + interval '100 ms';
+  end loop;
+  return jsonb_build_object('lanes', v_lanes, 'busy', v_busy, 'booted', v_booted, 'swept', v_swept, 'found', v_found,
+                            'holders_ended', v_ended, 'done', v_lanes >= (select count(*) from holdfast.lane));
+end $$;
+comment on function holdfast.maintain is
+  'Sweep, audit and count, some lanes a call, in turn; call it every few seconds, and again while done is false. found: messages that were stranded';

@@ -1,0 +1,29 @@
+-- Rights. Every public function runs as the owner of the schema; a role gets the verbs it needs, and no table.
+
+revoke all on all functions in schema holdfast from public;
+revoke all on all tables in schema holdfast from public;
+
+do $$
+declare
+  v_grant record;
+begin
+  for v_grant in
+    select * from (values
+      ('holdfast_producer', '{send,send_batch,send_many,now}'::text[]),
+      ('holdfast_consumer', '{claim,next,ack,nack,release,extend,held,holders,listen,browse,message,queue_stats,now}'),
+      ('holdfast_monitor', '{queue_stats,queues,leases,now}'),
+      ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
+                          where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
+    ) g(role, verbs)
+    where exists (select from pg_roles r where r.rolname = g.role)
+  loop
+    execute format('grant usage on schema holdfast to %I', v_grant.role);
+    execute (select string_agg(format('grant execute on function %s to %I', p.oid::regprocedure, v_grant.role), '; ')
+             from pg_proc p where p.pronamespace = 'holdfast'::regnamespace and p.proname = any (v_grant.verbs));
+    if v_grant.role in ('holdfast_producer', 'holdfast_admin') then
+      execute format('grant insert (queue, payload, body, content_type, headers, priority, deliver_at, expires_at, correlation_id, tag, '
+                     'max_deliveries) on holdfast.inbox to %I', v_grant.role);
+      execute format('grant usage on sequence holdfast.inbox_n to %I', v_grant.role);
+    end if;
+  end loop;
+end $$;

@@ -1,0 +1,2776 @@
+-- Generated from sql/migrations and sql/functions by `make generate/install-sql`. Do not edit.
+--
+-- Installs Holdfast with nothing but psql:  psql -f install.sql
+-- It is one transaction: all of it or nothing. Where this very version is installed, nothing is done; where
+-- another one is, it is refused: `holdfast migrate` upgrades.
+\set ON_ERROR_STOP on
+\set QUIET on
+begin;
+set local search_path = pg_catalog, pg_temp;
+set local client_min_messages = warning;
+set local check_function_bodies = on;
+do $lock$ begin perform pg_catalog.pg_advisory_xact_lock(1213156420); end $lock$;
+select to_regclass('holdfast.migration') is null as holdfast_absent \gset
+\if :holdfast_absent
+
+create schema if not exists holdfast;
+create table if not exists holdfast.migration (
+    version    int primary key,
+    name       text not null,
+    checksum   text not null,
+    breaking   boolean not null,
+    applied_at timestamptz not null default clock_timestamp()
+);
+comment on table holdfast.migration is
+    'What the migrator ran. Row 0 stands for the functions, which are replaced whole.';
+
+-- ==================== 0001 core ====================
+
+-- The engine's state: types, tables and roles.
+--
+-- holdfast.queue      configuration, one row a queue; the effective values lie beside the overrides
+-- holdfast.lane       one (priority, shard) stream of a queue, and the names of its registers
+-- holdfast.message    the durable log; the id carries the lane: id >> 40
+-- holdfast.lease      volatile: who holds which messages until when
+-- holdfast.gap        volatile: ids that the cursor stepped over because their rows were not there
+-- holdfast.boot       volatile: "this lane was set up in this database since the last crash"
+-- holdfast.tally      volatile: figures too large to count on request, written by maintain()
+-- holdfast.inbox      the door for COPY
+--
+-- A register is an unlogged sequence: no dead versions, no WAL, and gone after a crash together with the
+-- leases. It is not transactional, so it carries speed, never correctness.
+
+create schema if not exists holdfast;
+comment on schema holdfast is 'Holdfast: a durable message queue';
+
+do $$
+declare
+  v_role text;
+begin
+  foreach v_role in array array['holdfast_admin', 'holdfast_producer', 'holdfast_consumer', 'holdfast_monitor'] loop
+    begin
+      if not exists (select from pg_roles r where r.rolname = v_role) then
+        execute format('create role %I nologin', v_role);
+      end if;
+    exception
+      -- Roles belong to the cluster: an install into another database may make them at the same moment.
+      when duplicate_object or unique_violation then null;
+      when insufficient_privilege then
+        raise warning 'role % was not created: this user may not create roles', v_role
+          using hint = 'Let an administrator create it, then run the migration again to grant it its rights.';
+    end;
+  end loop;
+end $$;
+
+create type holdfast.delivery as (
+  token bigint, id bigint, queue text, payload jsonb, body bytea, content_type text, headers jsonb, priority int,
+  key text, ordering_key text, correlation_id uuid, tag text, deliveries int, max_deliveries int,
+  enqueued_at timestamptz, deadline timestamptz, last_error text, origin jsonb
+);
+create type holdfast.settlement as (settled bigint[], skipped bigint[]);
+create type holdfast.entry as (
+  id bigint, queue text, state text, payload jsonb, body bytea, content_type text, headers jsonb, priority int,
+  key text, ordering_key text, correlation_id uuid, tag text, deliveries int, failures int, max_deliveries int,
+  enqueued_at timestamptz, due_at timestamptz, expires_at timestamptz, last_error text, origin jsonb
+);
+create type holdfast.draft as (
+  payload jsonb, body bytea, content_type text, headers jsonb, priority int, due_at timestamptz,
+  expires_at timestamptz, correlation_id uuid, tag text, max_deliveries int
+);
+create type holdfast.stats as (
+  queue text, ready bigint, scheduled bigint, blocked bigint, in_flight bigint, dead bigint, depth bigint,
+  oldest_age interval, exact boolean, paused boolean, counters jsonb
+);
+create type holdfast._figures as (
+  fresh bigint, due bigint, scheduled bigint, blocked bigint, in_flight bigint, drawn bigint, oldest timestamptz, exact boolean
+);
+create type holdfast._fresh as (ids bigint[], upto bigint);
+comment on type holdfast.delivery is 'A message as claim hands it out';
+comment on type holdfast.settlement is 'What ack, nack, release and extend did: ids that counted, ids that did not';
+comment on type holdfast.entry is 'A message as browse and message show it';
+comment on type holdfast.draft is 'A message on its way in';
+comment on type holdfast.stats is 'The figures of one queue';
+comment on type holdfast._figures is 'The messages of one lane, counted';
+comment on type holdfast._fresh is 'What a claim takes by the cursor: ids, and where the cursor stands afterwards';
+
+create table holdfast.queue (
+  id int generated always as identity primary key,
+  name text not null unique,
+  created_at timestamptz not null,
+  paused boolean not null default false,
+  config jsonb not null,
+  lease interval not null,
+  max_deliveries int not null,
+  dead_letter text,
+  backoff_base float8 not null,
+  backoff_factor float8 not null,
+  backoff_cap float8 not null,
+  backoff_jitter float8 not null,
+  ttl interval,
+  max_depth bigint,
+  priority_default smallint not null,
+  priorities smallint[] not null,
+  shards smallint not null,
+  notify boolean not null,
+  max_payload int not null,
+  asleep regclass,
+  depth regclass,
+  counted_at regclass
+);
+comment on table holdfast.queue is 'Queues: the overrides (config) and the effective configuration';
+comment on column holdfast.queue.asleep is 'register: until when some consumer sleeps on this queue, in microseconds';
+comment on column holdfast.queue.depth is 'register: the depth last measured for max_depth';
+comment on column holdfast.queue.counted_at is 'register: when it was measured, in microseconds';
+
+create table holdfast.defaults (
+  only_row boolean primary key default true check (only_row),
+  config jsonb not null
+);
+comment on table holdfast.defaults is 'Global defaults of the queue configuration: what configure_defaults set';
+insert into holdfast.defaults (config) values ('{}');
+
+create table holdfast.lane (
+  id int generated always as identity (maxvalue 8388607) primary key,
+  queue_id int not null references holdfast.queue on delete cascade,
+  priority smallint not null check (priority between 0 and 10),
+  shard smallint not null,
+  ids regclass,
+  cursor regclass,
+  sweep_at regclass,
+  due_floor regclass,
+  due_walk regclass,
+  lease_floor regclass,
+  lease_walk regclass,
+  lease_tidy regclass,
+  gap_floor regclass,
+  gap_look regclass
+);
+create unique index lane_of_queue on holdfast.lane (queue_id, priority desc, shard);
+comment on table holdfast.lane is 'Lanes: a queue''s (priority, shard) streams with their registers';
+comment on column holdfast.lane.ids is 'logged sequence: draws the ids, lane * 2^40 + 1 and up';
+comment on column holdfast.lane.cursor is 'register: the first id that no committed claim has passed';
+comment on column holdfast.lane.sweep_at is 'register: when to sweep next, in microseconds';
+comment on column holdfast.lane.due_floor is 'register: no due row lies below this time, in microseconds';
+comment on column holdfast.lane.due_walk is 'register: when to walk the due rows from the bottom again';
+comment on column holdfast.lane.lease_floor is 'register: no live lease ends before this time, in microseconds';
+comment on column holdfast.lane.lease_walk is 'register: when to walk the leases from the bottom again';
+comment on column holdfast.lane.lease_tidy is 'register: the cursor up to which emptied leases were removed';
+comment on column holdfast.lane.gap_floor is 'register: no gap starts below this id';
+comment on column holdfast.lane.gap_look is 'register: when to look at gaps next, in microseconds * 10 + patience; 0: no gaps';
+
+create table holdfast.message (
+  id bigint primary key,
+  queue_id int not null,
+  deliveries int,
+  enqueued_at timestamptz not null,
+  due_at timestamptz,
+  expires_at timestamptz,
+  payload jsonb,
+  body bytea,
+  content_type text,
+  headers jsonb,
+  tag text,
+  correlation_id uuid,
+  key text,
+  idempotency_key text,
+  payload_hash bytea,
+  ordering_key text,
+  order_no bigint,
+  failures int,
+  max_deliveries int,
+  last_error text,
+  origin jsonb
+) with (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0,
+        autovacuum_vacuum_insert_scale_factor = 0.2);
+create index message_due on holdfast.message ((id >> 40), due_at, id) where due_at is not null;
+comment on table holdfast.message is 'The log: every live message. A plain one is inserted once and deleted once';
+comment on column holdfast.message.due_at is
+  'null: fresh, handed out by the cursor. A time: claimable from then on. infinity: parked. -infinity: held, came by the due path';
+
+create unlogged table holdfast.lease (
+  token bigint not null,
+  part int not null,
+  queue_id int not null,
+  lane_id int not null,
+  consumer text,
+  deadline timestamptz not null,
+  ids bigint[] not null,
+  upto bigint not null,
+  made_by xid8 not null,
+  primary key (token, part)
+) with (fillfactor = 70, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0,
+        autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+create index lease_upto on holdfast.lease (lane_id, upto) where upto > 0;
+create index lease_deadline on holdfast.lease (lane_id, deadline);
+create index lease_scattered on holdfast.lease using gin (ids) with (fastupdate = off) where upto = 0;
+comment on table holdfast.lease is
+  'Leases. upto > 0: ids from the cursor, which stood at upto afterwards. upto = 0: ids from anywhere else';
+comment on column holdfast.lease.part is 'tells the leases of one token apart: the lane id, its negative for upto = 0, a random number for a part split off';
+
+create unlogged table holdfast.gap (
+  lane_id int not null,
+  lo bigint not null,
+  hi bigint not null,
+  horizon xid8,
+  primary key (lane_id, lo)
+) with (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+        autovacuum_vacuum_cost_delay = 0);
+comment on table holdfast.gap is 'Ids that the cursor passed while their senders were still open, or gone';
+comment on column holdfast.gap.horizon is 'all transactions that may own these ids are older than this one';
+
+create unlogged table holdfast.boot (
+  lane_id int primary key,
+  started_at timestamptz not null,
+  database_oid oid not null,
+  lease_oid oid not null,
+  system_identifier bigint not null,
+  audited bigint not null default 0
+);
+comment on table holdfast.boot is 'Lanes whose volatile state belongs to this database; the fingerprint that says so';
+
+create unlogged table holdfast.tally (
+  queue_id int primary key,
+  counted_at timestamptz not null,
+  in_flight bigint not null,
+  due bigint not null,
+  scheduled bigint not null,
+  blocked bigint not null
+);
+comment on table holdfast.tally is 'Figures over 10,000, counted in full by maintain()';
+
+create sequence holdfast.inbox_n;
+comment on sequence holdfast.inbox_n is 'numbers the rows of the inbox';
+create unlogged table holdfast.inbox (
+  n bigint primary key default nextval('holdfast.inbox_n'),
+  queue text not null,
+  payload jsonb,
+  body bytea,
+  content_type text,
+  headers jsonb,
+  priority int,
+  deliver_at timestamptz,
+  expires_at timestamptz,
+  correlation_id uuid,
+  tag text,
+  max_deliveries int
+) with (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
+comment on table holdfast.inbox is 'COPY messages into this table: each statement sends what it brought and leaves the table empty';
+
+-- These two are logged: an unlogged sequence can be unreadable after a failover until repair() has made it anew.
+create sequence holdfast.turn minvalue 0 start 0;
+comment on sequence holdfast.turn is 'the lane that maintain() looked at last';
+create sequence holdfast.clock minvalue 0 start 0;
+comment on sequence holdfast.clock is 'the virtual clock, in microseconds; see set_clock()';
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (1, 'core', '53586e6fbb671452902b8976e973f7eff61dfb73794b5fbc2a4c51a3b8e8d813', false);
+
+-- ==================== 0000 functions ====================
+
+-- 10_clock.sql
+-- The clock. Every time the engine uses comes from holdfast.now(), so that a test can set it.
+--
+-- In production now() is clock_timestamp() and nothing else. set_clock() replaces it by a version that reads
+-- a register, for the whole database; set_clock(null) puts the plain one back.
+
+create or replace function holdfast.set_clock(at timestamptz) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if set_clock.at is null then
+    create or replace function holdfast.now() returns timestamptz language sql volatile
+      return clock_timestamp();
+  else
+    perform setval('holdfast.clock', (extract(epoch from set_clock.at) * 1000000)::bigint);
+    if not exists (select from pg_proc p where p.oid = to_regprocedure('holdfast.now()')
+                   and pg_get_function_sqlbody(p.oid) like '%pg_sequence_last_value%') then
+      create or replace function holdfast.now() returns timestamptz language sql volatile
+        return coalesce(timestamptz 'epoch' + pg_sequence_last_value('holdfast.clock'::regclass) * interval '1 microsecond',
+                        clock_timestamp());
+    end if;
+  end if;
+end $$;
+comment on function holdfast.set_clock is 'Stop the clock of this database at a time; null lets it run again. For tests';
+
+do $$
+begin
+  -- Re-applying the functions must not start a clock that a test has stopped.
+  if to_regprocedure('holdfast.now()') is null then
+    perform holdfast.set_clock(null);
+  end if;
+end $$;
+comment on function holdfast.now is 'The time, as the engine sees it';
+
+create or replace function holdfast._us(at timestamptz) returns bigint language sql stable
+  return (extract(epoch from at) * 1000000)::bigint;
+comment on function holdfast._us is 'Microseconds since 1970: how registers hold a time';
+
+create or replace function holdfast._time(us bigint) returns timestamptz language sql stable
+  return timestamptz 'epoch' + us * interval '1 microsecond';
+comment on function holdfast._time is 'The time that a register holds';
+
+-- 20_checks.sql
+-- Checks: what a caller may pass, and how it is told.
+--
+-- Every error has a stable code (SQLSTATE QHnnn), a message that says what is wrong, a detail that says what
+-- was found, and a hint that says what to do. A check raises or returns nothing; it changes nothing.
+
+create or replace function holdfast._fail(code text, message text, detail text default '', hint text default '')
+returns void language plpgsql volatile
+as $$
+begin
+  raise exception using errcode = _fail.code, message = _fail.message, detail = _fail.detail, hint = _fail.hint;
+end $$;
+comment on function holdfast._fail is 'Raise a Holdfast error';
+
+create or replace function holdfast._no_queue(queue text) returns void language plpgsql volatile
+as $$
+begin
+  perform holdfast._fail('QH101', format('queue "%s" does not exist', left(_no_queue.queue, 200)),
+    'Queues are made explicitly.', 'Create it with holdfast.create_queue, or check the spelling.');
+end $$;
+comment on function holdfast._no_queue is 'Raise: no such queue';
+
+create or replace function holdfast._queue(queue text) returns holdfast.queue language plpgsql stable
+as $$
+declare
+  v_queue holdfast.queue;
+begin
+  select q.* into v_queue from holdfast.queue q where q.name = _queue.queue;
+  if not found then
+    perform holdfast._no_queue(_queue.queue);
+  end if;
+  return v_queue;
+end $$;
+comment on function holdfast._queue is 'A queue by its name, or an error';
+
+create or replace function holdfast._check_name(queue text) returns void language plpgsql immutable
+as $$
+begin
+  if _check_name.queue is null or _check_name.queue !~ '^[A-Za-z0-9._:-]{1,200}$' then
+    perform holdfast._fail('QH103', 'invalid queue name',
+      format('Got %s.', coalesce(quote_literal(left(_check_name.queue, 250)), 'null')),
+      'A name has 1 to 200 characters out of A-Z a-z 0-9 . _ : -');
+  end if;
+end $$;
+comment on function holdfast._check_name is 'Refuse a bad queue name';
+
+create or replace function holdfast._check_text(field text, value text) returns void language plpgsql immutable
+as $$
+begin
+  if length(_check_text.value) > 200 then
+    perform holdfast._fail('QH207', format('%s is too long', _check_text.field),
+      format('It has %s characters.', length(_check_text.value)), format('%s takes at most 200 characters.', _check_text.field));
+  end if;
+end $$;
+comment on function holdfast._check_text is 'Refuse an over-long tag, content type or consumer name';
+
+create or replace function holdfast._check_lease(lease interval) returns void language plpgsql immutable
+as $$
+begin
+  if _check_lease.lease < interval '100 ms' or _check_lease.lease > interval '24 hours' then
+    perform holdfast._fail('QH302', 'lease is out of range', format('Got %s.', _check_lease.lease),
+      'A lease lasts from 100 milliseconds to 24 hours.');
+  end if;
+end $$;
+comment on function holdfast._check_lease is 'Refuse a bad lease duration';
+
+create or replace function holdfast._check_limit("limit" int) returns void language plpgsql immutable
+as $$
+begin
+  if _check_limit."limit" is null or _check_limit."limit" not between 1 and 10000 then
+    perform holdfast._fail('QH402', 'limit is out of range', format('Got %s.', coalesce(_check_limit."limit"::text, 'null')),
+      'limit takes 1 to 10,000.');
+  end if;
+end $$;
+comment on function holdfast._check_limit is 'Refuse a bad page size';
+
+create or replace function holdfast._check_priority(priority int) returns void language plpgsql immutable
+as $$
+begin
+  if _check_priority.priority not between 0 and 10 then
+    perform holdfast._fail('QH204', 'priority is out of range', format('Got %s.', _check_priority.priority),
+      'priority takes 0 (last) to 10 (first).');
+  end if;
+end $$;
+comment on function holdfast._check_priority is 'Refuse a bad priority';
+
+create or replace function holdfast._check_size(payload jsonb, body bytea, max_payload int) returns void
+language plpgsql immutable
+as $$
+declare
+  v_size bigint := 0;
+begin
+  if payload is not null and body is not null then
+    perform holdfast._fail('QH203', 'a message has a payload or a body, not both', 'Both were given.',
+      'Put JSON into payload, or bytes into body.');
+  end if;
+  -- A value that comes from a table may be compressed, up to 1:255: only then, or when it is large, is the
+  -- size worth measuring.
+  if pg_column_size(payload) > max_payload / 256 then
+    v_size := octet_length(payload::text);
+  elsif body is not null then
+    v_size := octet_length(body);
+  end if;
+  if v_size > max_payload then
+    perform holdfast._fail('QH201', 'payload is too large', format('It has %s bytes.', v_size),
+      format('This queue takes at most %s bytes (max_payload in its configuration).', max_payload));
+  end if;
+end $$;
+comment on function holdfast._check_size is 'Refuse a payload over the limit, or a payload with a body';
+
+create or replace function holdfast._check_options(
+  content_type text, headers jsonb, correlation_id uuid, tag text, max_deliveries int) returns void
+language plpgsql immutable
+as $$
+begin
+  perform holdfast._check_text('content_type', content_type);
+  perform holdfast._check_text('tag', tag);
+  if jsonb_typeof(headers) <> 'object' then
+    perform holdfast._fail('QH203', 'headers must be a JSON object', format('Got a JSON %s.', jsonb_typeof(headers)),
+      'Pass headers as {"name": "value"}.');
+  end if;
+  if pg_column_size(headers) > 256 and octet_length(headers::text) > 65536 then
+    perform holdfast._fail('QH202', 'headers are too large', format('They have %s bytes.', octet_length(headers::text)),
+      'headers take at most 65,536 bytes.');
+  end if;
+  if max_deliveries not between 0 and 1000 then
+    perform holdfast._fail('QH210', 'max_deliveries is out of range', format('Got %s.', max_deliveries),
+      'max_deliveries takes 1 to 1,000, or 0 for no limit.');
+  end if;
+end $$;
+comment on function holdfast._check_options is 'Refuse bad options of a message';
+
+create or replace function holdfast._due_at(delay interval, deliver_at timestamptz, at timestamptz) returns timestamptz
+language plpgsql stable
+as $$
+declare
+  v_due timestamptz := coalesce(deliver_at, at + delay);
+begin
+  if delay is not null and deliver_at is not null then
+    perform holdfast._fail('QH205', 'delay and deliver_at exclude each other', 'Both were given.', 'Pass one of them.');
+  end if;
+  if delay < interval '0' or v_due > at + interval '10 years' or not isfinite(v_due) then
+    perform holdfast._fail('QH205', 'the time of delivery is out of range', format('Got %s.', coalesce(delay::text, deliver_at::text)),
+      'A message can be delayed by 0 seconds to 10 years; a deliver_at in the past means now.');
+  end if;
+  return case when v_due > at then v_due end;
+end $$;
+comment on function holdfast._due_at is 'When a message becomes claimable; null: at once';
+
+create or replace function holdfast._expires_at(ttl interval, expires_at timestamptz, at timestamptz, default_ttl interval)
+returns timestamptz language plpgsql stable
+as $$
+begin
+  if ttl is not null and expires_at is not null then
+    perform holdfast._fail('QH206', 'ttl and expires_at exclude each other', 'Both were given.', 'Pass one of them.');
+  end if;
+  if ttl <= interval '0' or ttl > interval '10 years' or not isfinite(expires_at) or expires_at > at + interval '10 years' then
+    perform holdfast._fail('QH206', 'the time to live is out of range', format('Got %s.', coalesce(ttl::text, expires_at::text)),
+      'A message can live from a moment to 10 years.');
+  end if;
+  return coalesce(expires_at, at + ttl, at + default_ttl);
+end $$;
+comment on function holdfast._expires_at is 'When a message expires; null: never';
+
+-- 30_queue.sql
+-- Queues: create, configure, pause, drop.
+--
+-- A queue's configuration is a set of overrides; _effective() lays them over the global defaults, and the
+-- result is kept in typed columns, so that the hot verbs read one row and compute nothing.
+-- Lock order: the defaults row, then queue rows by id, then lanes by id.
+
+create or replace function holdfast._duration(field text, value jsonb) returns interval
+language plpgsql stable
+as $$
+begin
+  if jsonb_typeof(value) = 'number' then
+    return make_interval(secs => value::text::float8);
+  elsif jsonb_typeof(value) = 'string' then
+    return (value #>> '{}')::interval;
+  end if;
+  raise exception using errcode = 'invalid_text_representation';
+exception
+  when data_exception then
+    perform holdfast._fail('QH104', format('%s is not a duration', field), format('Got %s.', left(value::text, 100)),
+      'Pass a number of seconds, or text such as "30 s" or "2 hours".');
+end $$;
+comment on function holdfast._duration is 'A duration out of a configuration';
+
+create or replace function holdfast._check_field(field text, good boolean, value jsonb, expected text) returns void
+language plpgsql immutable
+as $$
+begin
+  if good is not true then
+    perform holdfast._fail('QH104', format('bad value for %s', field), format('Got %s.', left(value::text, 100)),
+      format('%s takes %s.', field, expected));
+  end if;
+end $$;
+comment on function holdfast._check_field is 'Refuse a configuration field that is out of range';
+
+create or replace function holdfast._whole(value jsonb, lo bigint, hi bigint) returns boolean language sql immutable
+  return case when jsonb_typeof(value) = 'number'
+              then (value #>> '{}')::numeric between lo and hi and (value #>> '{}')::numeric % 1 = 0 else false end;
+comment on function holdfast._whole is 'Is this JSON value a whole number in the range';
+
+create or replace function holdfast._check_config(config jsonb) returns void language plpgsql stable
+as $$
+declare
+  v_field text;
+  v_value jsonb;
+  v_good boolean;
+begin
+  if jsonb_typeof(config) is distinct from 'object' then
+    perform holdfast._fail('QH104', 'the configuration must be a JSON object', format('Got %s.', coalesce(left(config::text, 100), 'null')),
+      'Pass for example {"lease": "30 s"}.');
+  end if;
+  for v_field, v_value in select e.key, e.value from jsonb_each(config) e where e.value <> 'null' loop
+    case v_field
+      when 'lease' then
+        perform holdfast._check_field(v_field, holdfast._duration(v_field, v_value) between interval '100 ms' and interval '24 hours', v_value, '100 milliseconds to 24 hours');
+      when 'max_deliveries' then
+        perform holdfast._check_field(v_field, holdfast._whole(v_value, 0, 1000), v_value, '1 to 1,000, or 0 for no limit');
+      when 'dead_letter' then
+        v_good := v_value = 'false' or (jsonb_typeof(v_value) = 'string' and v_value #>> '{}' ~ '^[A-Za-z0-9._:-]{1,200}$');
+        perform holdfast._check_field(v_field, v_good, v_value, 'the name of a queue, or false for none');
+      when 'backoff' then
+        perform holdfast._check_backoff(v_value);
+      when 'ttl' then
+        perform holdfast._check_field(v_field, holdfast._duration(v_field, v_value) between interval '1 ms' and interval '10 years', v_value, '1 millisecond to 10 years');
+      when 'max_depth' then
+        perform holdfast._check_field(v_field, holdfast._whole(v_value, 1, 1000000000), v_value, '1 to 1,000,000,000');
+      when 'priority_default' then
+        perform holdfast._check_field(v_field, holdfast._whole(v_value, 0, 10), v_value, '0 to 10');
+      when 'priorities' then
+        v_good := jsonb_typeof(v_value) = 'array';
+        if v_good then
+          select coalesce(bool_and(holdfast._whole(p, 0, 10)), false) into v_good from jsonb_array_elements(v_value) p;
+        end if;
+        perform holdfast._check_field(v_field, v_good, v_value, 'a list of priorities from 0 to 10');
+      when 'shards' then
+        perform holdfast._check_field(v_field, holdfast._whole(v_value, 1, 16), v_value, '1 to 16');
+      when 'notify' then
+        perform holdfast._check_field(v_field, jsonb_typeof(v_value) = 'boolean', v_value, 'true or false');
+      when 'max_payload' then
+        perform holdfast._check_field(v_field, holdfast._whole(v_value, 1, 67108864), v_value, '1 to 67,108,864 bytes');
+      else
+        perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), '',
+          'Fields: lease, max_deliveries, dead_letter, backoff, ttl, max_depth, priority_default, priorities, shards, notify, max_payload.');
+    end case;
+  end loop;
+end $$;
+comment on function holdfast._check_config is 'Refuse a bad configuration';
+
+create or replace function holdfast._check_backoff(backoff jsonb) returns void language plpgsql stable
+as $$
+declare
+  v_field text;
+  v_value jsonb;
+begin
+  perform holdfast._check_field('backoff', jsonb_typeof(backoff) = 'object', backoff, 'an object {base, factor, cap, jitter}');
+  for v_field, v_value in select e.key, e.value from jsonb_each(backoff) e loop
+    case v_field
+      when 'base', 'cap' then
+        perform holdfast._check_field('backoff.' || v_field, holdfast._duration('backoff.' || v_field, v_value) between interval '0' and interval '1 year', v_value, '0 seconds to 1 year');
+      when 'factor' then
+        perform holdfast._check_field('backoff.factor', jsonb_typeof(v_value) = 'number' and v_value between '1' and '10', v_value, '1 to 10');
+      when 'jitter' then
+        perform holdfast._check_field('backoff.jitter', jsonb_typeof(v_value) = 'number' and v_value between '0' and '1', v_value, '0 to 1, a share of the delay');
+      else
+        perform holdfast._fail('QH104', format('unknown field "backoff.%s" in the configuration', left(v_field, 100)), '',
+          'backoff takes base, factor, cap, jitter.');
+    end case;
+  end loop;
+end $$;
+comment on function holdfast._check_backoff is 'Refuse a bad backoff';
+
+create or replace function holdfast._builtin() returns jsonb language sql immutable
+  return '{"lease": "30 s", "max_deliveries": 5, "dead_letter": null, "ttl": null, "max_depth": null,
+           "backoff": {"base": "0 s", "factor": 2, "cap": "300 s", "jitter": 0},
+           "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576}'::jsonb;
+comment on function holdfast._builtin is 'The configuration of a queue of which nothing was said';
+
+create or replace function holdfast._merge(base jsonb, change jsonb) returns jsonb language sql immutable
+  return coalesce((select jsonb_object_agg(e.key, case when e.key = 'backoff' and base -> 'backoff' <> 'null'
+                                                       then (base -> 'backoff') || e.value else e.value end)
+                   from jsonb_each(base || change) e where e.value <> 'null'), '{}');
+comment on function holdfast._merge is 'Overrides after a change: null takes a field back, backoff merges field by field';
+
+create or replace function holdfast._effective(queue text, config jsonb) returns jsonb language sql stable
+  return (select holdfast._builtin() || e.merged
+                 || jsonb_build_object('dead_letter', coalesce(e.merged -> 'dead_letter', to_jsonb(_effective.queue || '.dlq')))
+                 || jsonb_build_object('backoff', (holdfast._builtin() -> 'backoff') || coalesce(e.merged -> 'backoff', '{}'))
+          from (select holdfast._merge(d.config, _effective.config) as merged from holdfast.defaults d) e);
+comment on function holdfast._effective is 'The configuration that holds: built-in, then defaults, then the queue''s own';
+
+create or replace function holdfast._apply(queue text, effective jsonb) returns void language plpgsql volatile
+as $$
+begin
+  update holdfast.queue q set
+    lease = holdfast._duration('lease', effective -> 'lease'),
+    max_deliveries = (effective ->> 'max_deliveries')::int,
+    dead_letter = nullif(effective ->> 'dead_letter', 'false'),
+    backoff_base = extract(epoch from holdfast._duration('base', effective #> '{backoff,base}')),
+    backoff_factor = (effective #>> '{backoff,factor}')::float8,
+    backoff_cap = extract(epoch from holdfast._duration('cap', effective #> '{backoff,cap}')),
+    backoff_jitter = (effective #>> '{backoff,jitter}')::float8,
+    ttl = case when effective -> 'ttl' <> 'null' then holdfast._duration('ttl', effective -> 'ttl') end,
+    max_depth = (effective ->> 'max_depth')::bigint,
+    priority_default = (effective ->> 'priority_default')::smallint,
+    priorities = array(select p::text::smallint from jsonb_array_elements(effective -> 'priorities') p),
+    shards = (effective ->> 'shards')::smallint,
+    notify = (effective ->> 'notify')::boolean,
+    max_payload = (effective ->> 'max_payload')::int
+  where q.name = _apply.queue;
+  perform holdfast._make_lanes(_apply.queue);
+end $$;
+comment on function holdfast._apply is 'Write an effective configuration into the typed columns, and make the lanes it names';
+
+create or replace function holdfast._make_lanes(queue text) returns void language plpgsql volatile
+as $$
+declare
+  v_missing record;
+begin
+  for v_missing in
+    select q.id, p.priority, s.shard from holdfast.queue q
+      cross join lateral (select unnest(q.priorities || q.priority_default) as priority) p
+      cross join lateral generate_series(0, q.shards - 1) s(shard)
+    where q.name = _make_lanes.queue
+    group by 1, 2, 3 order by 1, 2, 3
+  loop
+    perform holdfast._make_lane(v_missing.id, v_missing.priority, v_missing.shard::smallint);
+  end loop;
+end $$;
+comment on function holdfast._make_lanes is 'Make the lanes that a queue''s configuration names';
+
+create or replace function holdfast._create_queue(queue text, config jsonb) returns boolean language plpgsql volatile
+as $$
+declare
+  v_id int;
+begin
+  insert into holdfast.queue (name, created_at, config, lease, max_deliveries, backoff_base, backoff_factor, backoff_cap,
+                              backoff_jitter, priority_default, priorities, shards, notify, max_payload)
+  values (_create_queue.queue, holdfast.now(), _create_queue.config, '30 s', 0, 0, 1, 0, 0, 0, '{}', 1, true, 1)
+  on conflict (name) do nothing
+  returning id into v_id;
+  if v_id is null then
+    return false;
+  end if;
+  update holdfast.queue q set
+    asleep = holdfast._register('asleep_' || v_id),
+    depth = holdfast._register('depth_' || v_id),
+    counted_at = holdfast._register('counted_at_' || v_id)
+  where q.id = v_id;
+  perform holdfast._apply(_create_queue.queue, holdfast._effective(_create_queue.queue, _create_queue.config));
+  return true;
+end $$;
+comment on function holdfast._create_queue is 'Make a queue whose name and configuration were checked; false: it is there';
+
+create or replace function holdfast.create_queue(queue text, config jsonb default '{}') returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_config jsonb;
+  v_there jsonb;
+begin
+  perform holdfast._check_name(create_queue.queue);
+  perform holdfast._check_config(create_queue.config);
+  v_config := holdfast._merge('{}', create_queue.config);
+  if holdfast._create_queue(create_queue.queue, v_config) then
+    return true;
+  end if;
+  select q.config into v_there from holdfast.queue q where q.name = create_queue.queue;
+  if v_config <> '{}' and v_there is distinct from v_config then
+    perform holdfast._fail('QH102', format('queue "%s" exists with another configuration', create_queue.queue),
+      format('It has %s.', v_there), 'Change it with holdfast.configure_queue.');
+  end if;
+  return false;
+end $$;
+comment on function holdfast.create_queue is 'Make a queue. true: made; false: it was there, with this configuration';
+
+create or replace function holdfast.configure_queue(queue text, config jsonb) returns jsonb
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queue holdfast.queue;
+  v_effective jsonb;
+begin
+  perform holdfast._check_config(configure_queue.config);
+  perform holdfast._queue(configure_queue.queue);
+  select q.* into v_queue from holdfast.queue q where q.name = configure_queue.queue for update;
+  v_queue.config := holdfast._merge(v_queue.config, configure_queue.config);
+  v_effective := holdfast._effective(v_queue.name, v_queue.config);
+  update holdfast.queue q set config = v_queue.config where q.id = v_queue.id;
+  perform holdfast._apply(v_queue.name, v_effective);
+  return v_effective;
+end $$;
+comment on function holdfast.configure_queue is 'Change a queue''s configuration; null takes a field back to its default. Returns what holds now';
+
+create or replace function holdfast.configure_defaults(config jsonb) returns jsonb
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queue record;
+begin
+  perform holdfast._check_config(configure_defaults.config);
+  if configure_defaults.config -> 'dead_letter' not in ('null', 'false') then
+    perform holdfast._fail('QH104', 'dead_letter has no global default but false', '', 'Name dead-letter queues queue by queue.');
+  end if;
+  update holdfast.defaults d set config = holdfast._merge(d.config, configure_defaults.config);
+  for v_queue in select q.name, q.config from holdfast.queue q order by q.id for update loop
+    perform holdfast._apply(v_queue.name, holdfast._effective(v_queue.name, v_queue.config));
+  end loop;
+  return (select (holdfast._builtin() || d.config)
+                 || jsonb_build_object('backoff', (holdfast._builtin() -> 'backoff') || coalesce(d.config -> 'backoff', '{}'))
+          from holdfast.defaults d);
+end $$;
+comment on function holdfast.configure_defaults is 'Change the defaults of all queues; null takes a field back to the built-in one. Returns what holds now';
+
+create or replace function holdfast._set_paused(queue text, paused boolean) returns boolean language plpgsql volatile
+as $$
+begin
+  perform holdfast._queue(_set_paused.queue);
+  update holdfast.queue q set paused = _set_paused.paused
+  where q.name = _set_paused.queue and q.paused <> _set_paused.paused;
+  return found;
+end $$;
+comment on function holdfast._set_paused is 'Pause or resume; true: that changed something';
+
+create or replace function holdfast.pause_queue(queue text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return holdfast._set_paused(pause_queue.queue, true);
+end $$;
+comment on function holdfast.pause_queue is 'Hand out nothing more from this queue; sends and settlements go on. false: it was paused';
+
+create or replace function holdfast.resume_queue(queue text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_changed boolean := holdfast._set_paused(resume_queue.queue, false);
+begin
+  perform holdfast._wake(holdfast._queue(resume_queue.queue));
+  return v_changed;
+end $$;
+comment on function holdfast.resume_queue is 'Hand out messages again. false: it was not paused';
+
+create or replace function holdfast.drop_queue(queue text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queue holdfast.queue;
+  v_lane holdfast.lane;
+begin
+  select q.* into v_queue from holdfast.queue q where q.name = drop_queue.queue for update;
+  if not found then
+    return false;
+  end if;
+  for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.id loop
+    perform pg_advisory_xact_lock(holdfast._lane_lock(), v_lane.id);
+    -- Dropping the sequence waits for every transaction that has drawn an id from it: no send comes later.
+    execute format('drop sequence %s', v_lane.ids);
+    perform holdfast._drop_registers(v_lane);
+    delete from holdfast.message m where m.id >= v_lane.id::bigint << 40 and m.id < (v_lane.id + 1)::bigint << 40;
+    delete from holdfast.lease l where l.lane_id = v_lane.id;
+    delete from holdfast.gap g where g.lane_id = v_lane.id;
+    delete from holdfast.boot b where b.lane_id = v_lane.id;
+  end loop;
+  execute format('drop sequence %s, %s, %s', v_queue.asleep, v_queue.depth, v_queue.counted_at);
+  delete from holdfast.tally t where t.queue_id = v_queue.id;
+  delete from holdfast.queue q where q.id = v_queue.id;
+  return true;
+end $$;
+comment on function holdfast.drop_queue is 'Remove a queue and all its messages; its dead letters stay in their queue. false: no such queue';
+
+-- 40_lane.sql
+-- Lanes: making one, its registers, the boot check, repair.
+--
+-- A lane's volatile state (registers, leases, gaps) belongs to one database since its last crash; the row in
+-- holdfast.boot says so. Where it is missing or speaks of another database, _boot_lane() starts over: every
+-- lease has expired, the cursor goes back to the start.
+-- Lock order: lane locks by lane id, before any row.
+
+create or replace function holdfast._lane_lock() returns int language sql immutable
+  return 1215261796;
+comment on function holdfast._lane_lock is 'The class of the advisory locks on lanes; the object is the lane id';
+
+create or replace function holdfast._make_sequence(kind text, name text, options text) returns regclass language plpgsql volatile
+as $$
+declare
+  v_name text := format('holdfast.%I', _make_sequence.name);
+begin
+  -- A restore over a newer database can leave one of this name behind; the number in it is new, so nobody uses it.
+  if to_regclass(v_name) is not null then
+    execute format('drop sequence %s', v_name);
+  end if;
+  execute format('create %s %s %s', kind, v_name, options);
+  return v_name::regclass;
+end $$;
+comment on function holdfast._make_sequence is 'Make a sequence';
+
+create or replace function holdfast._register(name text) returns regclass language plpgsql volatile
+as $$
+begin
+  return holdfast._make_sequence('unlogged sequence', name, 'minvalue 0 start 0');
+end $$;
+comment on function holdfast._register is 'Make a register';
+
+create or replace function holdfast._make_registers(lane_id int) returns void language plpgsql volatile
+as $$
+begin
+  update holdfast.lane l set
+    cursor = holdfast._register('cursor_' || l.id),
+    sweep_at = holdfast._register('sweep_at_' || l.id),
+    due_floor = holdfast._register('due_floor_' || l.id),
+    due_walk = holdfast._register('due_walk_' || l.id),
+    lease_floor = holdfast._register('lease_floor_' || l.id),
+    lease_walk = holdfast._register('lease_walk_' || l.id),
+    lease_tidy = holdfast._register('lease_tidy_' || l.id),
+    gap_floor = holdfast._register('gap_floor_' || l.id),
+    gap_look = holdfast._register('gap_look_' || l.id)
+  where l.id = _make_registers.lane_id;
+end $$;
+comment on function holdfast._make_registers is 'Make the registers of a lane';
+
+create or replace function holdfast._drop_registers(lane holdfast.lane) returns void language plpgsql volatile
+as $$
+begin
+  execute format('drop sequence %s, %s, %s, %s, %s, %s, %s, %s, %s', lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk,
+                 lane.lease_floor, lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look);
+end $$;
+comment on function holdfast._drop_registers is 'Drop the registers of a lane';
+
+create or replace function holdfast._make_lane(queue_id int, priority smallint, shard smallint) returns holdfast.lane
+language plpgsql volatile
+as $$
+declare
+  v_lane holdfast.lane;
+begin
+  -- Two first users of a priority: the second waits here until the first has committed.
+  insert into holdfast.lane (queue_id, priority, shard)
+  values (_make_lane.queue_id, _make_lane.priority, _make_lane.shard)
+  on conflict do nothing returning * into v_lane;
+  if found then
+    update holdfast.lane l set ids = holdfast._make_sequence('sequence', 'ids_' || l.id, format('minvalue %s maxvalue %s cache 1',
+      (l.id::bigint << 40) + 1, ((l.id + 1)::bigint << 40) - 1)) where l.id = v_lane.id;
+    perform holdfast._make_registers(v_lane.id);
+    insert into holdfast.boot (lane_id, started_at, database_oid, lease_oid, system_identifier)
+    select v_lane.id, f.started_at, f.database_oid, f.lease_oid, f.system_identifier from holdfast._fingerprint() f;
+  end if;
+  select l.* into v_lane from holdfast.lane l
+  where l.queue_id = _make_lane.queue_id and l.priority = _make_lane.priority and l.shard = _make_lane.shard;
+  return v_lane;
+end $$;
+comment on function holdfast._make_lane is 'A lane, made if it is not there';
+
+create or replace function holdfast._database_oid() returns oid language sql stable
+  return split_part(pg_relation_filepath('holdfast.lease'::regclass), '/', -2)::oid;
+comment on function holdfast._database_oid is 'The oid of this database, without reading a table';
+
+create or replace function holdfast._system_identifier() returns bigint language plpgsql stable
+as $$
+begin
+  return (select c.system_identifier from pg_control_system() c);
+end $$;
+comment on function holdfast._system_identifier is 'Which cluster this is; reads the control file';
+
+create or replace function holdfast._fingerprint() returns holdfast.boot language sql stable
+  return (0, pg_postmaster_start_time(), holdfast._database_oid(), 'holdfast.lease'::regclass::oid,
+          holdfast._system_identifier(), 0)::holdfast.boot;
+comment on function holdfast._fingerprint is 'What a boot row of this database looks like now';
+
+create or replace function holdfast._ours(boot holdfast.boot) returns boolean language sql stable
+  return (boot).database_oid = holdfast._database_oid() and (boot).lease_oid = 'holdfast.lease'::regclass::oid
+         and ((boot).started_at = pg_postmaster_start_time()
+              or (boot).system_identifier = holdfast._system_identifier());
+comment on function holdfast._ours is 'Does the volatile state of this lane belong to this database? Reading the control file is left for last';
+
+create or replace function holdfast._boot_lane(lane holdfast.lane) returns boolean language plpgsql volatile
+as $$
+declare
+  v_print holdfast.boot := holdfast._fingerprint();
+  v_boot holdfast.boot;
+begin
+  -- The caller looked before it had the lane lock: look again.
+  select b.* into v_boot from holdfast.boot b where b.lane_id = lane.id;
+  if holdfast._ours(v_boot) then
+    update holdfast.boot b set started_at = v_print.started_at
+    where b.lane_id = lane.id and b.started_at <> v_print.started_at;
+    return false;
+  end if;
+  perform holdfast._reset_lane(lane);
+  insert into holdfast.boot (lane_id, started_at, database_oid, lease_oid, system_identifier)
+  values (lane.id, v_print.started_at, v_print.database_oid, v_print.lease_oid, v_print.system_identifier)
+  on conflict (lane_id) do update set started_at = excluded.started_at, database_oid = excluded.database_oid,
+    lease_oid = excluded.lease_oid, system_identifier = excluded.system_identifier, audited = 0;
+  return true;
+end $$;
+comment on function holdfast._boot_lane is 'Under the lane lock: is the volatile state ours? If not, start over. true: started over, so claim nothing in this transaction';
+
+create or replace function holdfast._reset_lane(lane holdfast.lane) returns void language plpgsql volatile
+as $$
+declare
+  v_last bigint;
+begin
+  delete from holdfast.lease l where l.lane_id = lane.id;
+  delete from holdfast.gap g where g.lane_id = lane.id;
+  update holdfast.message m set due_at = holdfast.now()
+  where m.id >> 40 = lane.id and m.due_at = '-infinity';
+  perform setval(r, 0) from unnest(array[lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk, lane.lease_floor,
+                                         lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look]) r;
+  -- A dump reads sequences outside its snapshot: the log may hold ids that its sequence has not reached.
+  select m.id into v_last from holdfast.message m
+  where m.id >= lane.id::bigint << 40 and m.id < (lane.id + 1)::bigint << 40 order by m.id desc limit 1;
+  if v_last > coalesce(pg_sequence_last_value(lane.ids), 0) then
+    perform setval(lane.ids, v_last);
+  end if;
+end $$;
+comment on function holdfast._reset_lane is 'Under the lane lock: forget leases, gaps and positions, as after a crash';
+
+create or replace function holdfast.repair(queue text default null) returns int
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue;
+  v_lane holdfast.lane;
+  v_lanes int := 0;
+begin
+  if repair.queue is not null then
+    perform holdfast._queue(repair.queue);
+  end if;
+  for v_queue in select q.* from holdfast.queue q where q.name = coalesce(repair.queue, q.name) order by q.id for update loop
+    execute format('drop sequence %s, %s, %s', v_queue.asleep, v_queue.depth, v_queue.counted_at);
+    update holdfast.queue q set
+      asleep = holdfast._register('asleep_' || q.id),
+      depth = holdfast._register('depth_' || q.id),
+      counted_at = holdfast._register('counted_at_' || q.id)
+    where q.id = v_queue.id;
+    for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.id loop
+      perform pg_advisory_xact_lock(holdfast._lane_lock(), v_lane.id);
+      perform holdfast._drop_registers(v_lane);
+      perform holdfast._make_registers(v_lane.id);
+      delete from holdfast.boot b where b.lane_id = v_lane.id;
+      select l.* into v_lane from holdfast.lane l where l.id = v_lane.id;
+      perform holdfast._boot_lane(v_lane);
+      v_lanes := v_lanes + 1;
+    end loop;
+  end loop;
+  return v_lanes;
+end $$;
+comment on function holdfast.repair is 'Make the registers anew and start over as after a crash: every lease has expired. For one queue, or all. Returns the number of lanes';
+
+-- 50_send.sql
+-- Sending: one message, a batch with one set of options, many with their own, and the inbox for COPY.
+--
+-- A send takes its transaction id BEFORE it draws message ids, and holds its lock on holdfast.message while it
+-- draws them: claim's horizons rest on both. It takes no lock that another send waits for, except when it makes
+-- a lane (the first use of a priority).
+
+create or replace function holdfast._wake(queue holdfast.queue) returns void language plpgsql volatile
+as $$
+declare
+  v_until bigint;
+begin
+  if queue.notify then
+    v_until := coalesce(pg_sequence_last_value(queue.asleep), 0);
+    -- NOTIFY takes a lock that all committing notifiers share: only while somebody sleeps.
+    if v_until > 0 and v_until between holdfast._us(holdfast.now()) and holdfast._us(holdfast.now()) + 3600000000 then
+      perform pg_notify('holdfast', queue.name);
+    end if;
+  end if;
+end $$;
+comment on function holdfast._wake is 'Notify the sleepers of a queue, if there are any';
+
+create or replace function holdfast.listen(queue text, patience interval default '30 s') returns text
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(listen.queue);
+  v_until bigint := holdfast._us(holdfast.now() + least(greatest(listen.patience, interval '0'), interval '1 hour'));
+begin
+  if v_until > coalesce(pg_sequence_last_value(v_queue.asleep), 0) then
+    perform setval(v_queue.asleep, v_until);
+  end if;
+  return 'holdfast';
+end $$;
+comment on function holdfast.listen is
+  'Say that a consumer is about to sleep on this queue for so long. Returns the channel to LISTEN on; claim once more after that, then sleep';
+
+create or replace function holdfast.send(
+  queue text, payload jsonb default null, body bytea default null, content_type text default null, headers jsonb default null,
+  priority int default null, delay interval default null, deliver_at timestamptz default null, ttl interval default null,
+  expires_at timestamptz default null, correlation_id uuid default null, tag text default null, max_deliveries int default null
+) returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue;
+  v_ids regclass;
+  v_id bigint;
+  v_now timestamptz := holdfast.now();
+  v_due timestamptz;
+  v_expires timestamptz;
+  v_xid xid8;
+begin
+  select q.* into v_queue from holdfast.queue q where q.name = send.queue;
+  if not found then
+    perform holdfast._no_queue(send.queue);
+  end if;
+  if body is not null or pg_column_size(payload) > v_queue.max_payload / 256 then
+    perform holdfast._check_size(payload, body, v_queue.max_payload);
+  end if;
+  if num_nonnulls(content_type, headers, tag, max_deliveries) > 0 then
+    perform holdfast._check_options(content_type, headers, correlation_id, tag, max_deliveries);
+  end if;
+  if priority is not null then
+    perform holdfast._check_priority(priority);
+  end if;
+  if delay is not null or deliver_at is not null then
+    v_due := holdfast._due_at(delay, deliver_at, v_now);
+  end if;
+  if ttl is not null or expires_at is not null or v_queue.ttl is not null then
+    v_expires := holdfast._expires_at(ttl, expires_at, v_now, v_queue.ttl);
+  end if;
+  if v_queue.max_depth is not null then
+    perform holdfast._check_depth(v_queue, 1);
+  end if;
+
+  v_ids := holdfast._ids(v_queue, coalesce(priority::smallint, v_queue.priority_default));
+  v_xid := pg_current_xact_id();
+  insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
+                                correlation_id, max_deliveries)
+  values (nextval(v_ids), v_queue.id, v_now, v_due, v_expires, send.payload, send.body, send.content_type, send.headers,
+          send.tag, send.correlation_id, send.max_deliveries)
+  returning id into v_id;
+  perform holdfast._wake(v_queue);
+  return v_id;
+end $$;
+comment on function holdfast.send is 'Send one message; returns its id. Part of the caller''s transaction: nothing is delivered before it commits';
+
+create or replace function holdfast._ids(queue holdfast.queue, priority smallint) returns regclass
+language plpgsql volatile
+as $$
+declare
+  v_shard smallint := case when queue.shards = 1 then 0 else pg_backend_pid() % queue.shards end;
+  v_ids regclass;
+begin
+  select l.ids into v_ids from holdfast.lane l
+  where l.queue_id = queue.id and l.priority = _ids.priority and l.shard = v_shard;
+  if v_ids is null then
+    v_ids := (holdfast._make_lane(queue.id, _ids.priority, v_shard)).ids;
+  end if;
+  return v_ids;
+end $$;
+comment on function holdfast._ids is 'The sequence that draws ids for a queue and priority; makes the lane on first use';
+
+create or replace function holdfast._store(queue holdfast.queue, drafts holdfast.draft[], at timestamptz) returns bigint[]
+language plpgsql volatile
+as $$
+declare
+  v_lanes jsonb;
+  v_stored bigint[];
+  v_xid xid8;
+begin
+  if queue.max_depth is not null then
+    perform holdfast._check_depth(queue, cardinality(drafts));
+  end if;
+  select jsonb_object_agg(p.priority, holdfast._ids(queue, p.priority)) into v_lanes
+  from (select distinct coalesce(d.priority, queue.priority_default)::smallint as priority from unnest(drafts) d) p;
+  v_xid := pg_current_xact_id();
+  with stored as (
+    insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
+                                  correlation_id, max_deliveries)
+    select nextval((v_lanes ->> coalesce(d.priority, queue.priority_default)::text)::regclass), queue.id, at, d.due_at,
+           d.expires_at, d.payload, d.body, d.content_type, d.headers, d.tag, d.correlation_id, d.max_deliveries
+    from unnest(drafts) d
+    returning id
+  )
+  select array_agg(s.id) into v_stored from stored s;
+  perform holdfast._wake(queue);
+  return v_stored;
+end $$;
+comment on function holdfast._store is 'Store checked messages of one queue, each with its own options; returns the ids in order';
+
+create or replace function holdfast._check_batch(messages bigint) returns void language plpgsql immutable
+as $$
+begin
+  if messages > 100000 then
+    perform holdfast._fail('QH208', 'too many messages in one call', format('Got %s.', messages),
+      'One call takes at most 100,000 messages; send them in several calls, in one transaction if need be.');
+  end if;
+end $$;
+comment on function holdfast._check_batch is 'Refuse an over-large batch';
+
+create or replace function holdfast.send_batch(
+  queue text, payloads jsonb[], content_type text default null, headers jsonb default null, priority int default null,
+  delay interval default null, deliver_at timestamptz default null, ttl interval default null, expires_at timestamptz default null,
+  correlation_id uuid default null, tag text default null, max_deliveries int default null
+) returns bigint[]
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(send_batch.queue);
+  v_ids regclass;
+  v_stored bigint[];
+  v_now timestamptz := holdfast.now();
+  v_due timestamptz := holdfast._due_at(delay, deliver_at, v_now);
+  v_expires timestamptz := holdfast._expires_at(ttl, expires_at, v_now, v_queue.ttl);
+  v_xid xid8;
+begin
+  perform holdfast._check_batch(cardinality(payloads));
+  perform holdfast._check_options(content_type, headers, correlation_id, tag, max_deliveries);
+  perform holdfast._check_priority(priority);
+  if coalesce(cardinality(payloads), 0) = 0 then
+    return '{}';
+  end if;
+  if pg_column_size(payloads) > v_queue.max_payload / 256 then
+    perform holdfast._check_size(p, null, v_queue.max_payload) from unnest(payloads) p;
+  end if;
+  if v_queue.max_depth is not null then
+    perform holdfast._check_depth(v_queue, cardinality(payloads));
+  end if;
+
+  v_ids := holdfast._ids(v_queue, coalesce(priority::smallint, v_queue.priority_default));
+  v_xid := pg_current_xact_id();
+  with stored as (
+    insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, content_type, headers, tag,
+                                  correlation_id, max_deliveries)
+    select nextval(v_ids), v_queue.id, v_now, v_due, v_expires, p, send_batch.content_type, send_batch.headers,
+           send_batch.tag, send_batch.correlation_id, send_batch.max_deliveries
+    from unnest(payloads) p
+    returning id
+  )
+  select array_agg(s.id) into v_stored from stored s;
+  perform holdfast._wake(v_queue);
+  return v_stored;
+end $$;
+comment on function holdfast.send_batch is 'Send many payloads with one set of options; returns the ids in order';
+
+create or replace function holdfast._draft(message jsonb, queue holdfast.queue, at timestamptz) returns holdfast.draft
+language plpgsql stable
+as $$
+declare
+  v_draft holdfast.draft;
+  v_unknown text;
+begin
+  if jsonb_typeof(message) <> 'object' then
+    perform holdfast._fail('QH203', 'each message must be a JSON object', format('Got %s.', left(message::text, 100)),
+      'Pass [{"payload": …, "priority": …}, …].');
+  end if;
+  select k into v_unknown from jsonb_object_keys(message) k
+  where k <> all ('{payload,body,content_type,headers,priority,delay,deliver_at,ttl,expires_at,correlation_id,tag,max_deliveries}');
+  if found then
+    perform holdfast._fail('QH203', format('unknown field "%s" in a message', left(v_unknown, 100)), '',
+      'Fields: payload, body (base64), content_type, headers, priority, delay, deliver_at, ttl, expires_at, correlation_id, tag, max_deliveries.');
+  end if;
+  v_draft.payload := message -> 'payload';
+  v_draft.body := decode(message ->> 'body', 'base64');
+  v_draft.content_type := message ->> 'content_type';
+  v_draft.headers := nullif(message -> 'headers', 'null');
+  v_draft.priority := (message ->> 'priority')::int;
+  v_draft.due_at := holdfast._due_at(holdfast._span(message -> 'delay'), (message ->> 'deliver_at')::timestamptz, at);
+  v_draft.expires_at := holdfast._expires_at(holdfast._span(message -> 'ttl'), (message ->> 'expires_at')::timestamptz, at, queue.ttl);
+  v_draft.correlation_id := (message ->> 'correlation_id')::uuid;
+  v_draft.tag := message ->> 'tag';
+  v_draft.max_deliveries := (message ->> 'max_deliveries')::int;
+  return v_draft;
+exception
+  when data_exception then
+    perform holdfast._fail('QH203', 'a message has a field of the wrong type', sqlerrm,
+      'delay, ttl: seconds or text such as "5 min"; deliver_at, expires_at: ISO times; priority, max_deliveries: whole numbers; correlation_id: a UUID; body: base64.');
+end $$;
+comment on function holdfast._draft is 'Read one message of send_many';
+
+create or replace function holdfast._span(value jsonb) returns interval language sql immutable
+  return case jsonb_typeof(value) when 'number' then make_interval(secs => (value #>> '{}')::float8)
+                                  when 'null' then null else (value #>> '{}')::interval end;
+comment on function holdfast._span is 'A duration in a message: seconds or interval text';
+
+create or replace function holdfast._check_draft(draft holdfast.draft, max_payload int) returns void
+language plpgsql immutable
+as $$
+begin
+  perform holdfast._check_size(draft.payload, draft.body, max_payload);
+  perform holdfast._check_options(draft.content_type, draft.headers, draft.correlation_id, draft.tag, draft.max_deliveries);
+  perform holdfast._check_priority(draft.priority);
+end $$;
+comment on function holdfast._check_draft is 'Refuse a bad message';
+
+create or replace function holdfast.send_many(queue text, messages jsonb) returns bigint[]
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(send_many.queue);
+  v_now timestamptz := holdfast.now();
+  v_drafts holdfast.draft[];
+begin
+  if jsonb_typeof(messages) is distinct from 'array' then
+    perform holdfast._fail('QH203', 'messages must be a JSON array', format('Got %s.', coalesce(jsonb_typeof(messages), 'null')),
+      'Pass [{"payload": …, "priority": …}, …].');
+  end if;
+  perform holdfast._check_batch(jsonb_array_length(messages));
+  if jsonb_array_length(messages) = 0 then
+    return '{}';
+  end if;
+  select array_agg(holdfast._draft(m.value, v_queue, v_now) order by m.n) into v_drafts
+  from jsonb_array_elements(messages) with ordinality m(value, n);
+  perform holdfast._check_draft(d, v_queue.max_payload) from unnest(v_drafts) d;
+  return holdfast._store(v_queue, v_drafts, v_now);
+end $$;
+comment on function holdfast.send_many is 'Send many messages, each with its own options; returns the ids in order';
+
+create or replace function holdfast._receive() returns trigger
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_batch record;
+  v_queue holdfast.queue;
+  v_now timestamptz := holdfast.now();
+begin
+  perform holdfast._check_batch((select count(*) from arrived a));
+  for v_batch in
+    select a.queue, min(a.n) as first, max(a.n) as last,
+           array_agg((a.payload, a.body, a.content_type, a.headers, a.priority, holdfast._due_at(null, a.deliver_at, v_now),
+                      a.expires_at, a.correlation_id, a.tag, a.max_deliveries)::holdfast.draft order by a.n) as drafts
+    from arrived a group by a.queue order by a.queue
+  loop
+    v_queue := holdfast._queue(v_batch.queue);
+    perform holdfast._check_draft(d, v_queue.max_payload),
+            holdfast._expires_at(null, d.expires_at, v_now, null) from unnest(v_batch.drafts) d;
+    if v_queue.ttl is not null then
+      select array_agg((d.payload, d.body, d.content_type, d.headers, d.priority, d.due_at, coalesce(d.expires_at, v_now + v_queue.ttl),
+                        d.correlation_id, d.tag, d.max_deliveries)::holdfast.draft) into v_batch.drafts
+      from unnest(v_batch.drafts) d;
+    end if;
+    perform holdfast._store(v_queue, v_batch.drafts, v_now);
+    delete from holdfast.inbox i where i.queue = v_batch.queue and i.n between v_batch.first and v_batch.last;
+  end loop;
+  return null;
+end $$;
+comment on function holdfast._receive is 'Turns what a statement put into the inbox into messages';
+
+create or replace trigger receive after insert on holdfast.inbox
+referencing new table as arrived for each statement execute function holdfast._receive();
+
+create or replace function holdfast._check_depth(queue holdfast.queue, messages bigint) returns void
+language plpgsql volatile
+as $$
+declare
+  v_now bigint := holdfast._us(holdfast.now());
+  v_counted bigint := coalesce(pg_sequence_last_value(queue.counted_at), 0);
+  v_depth bigint := coalesce(pg_sequence_last_value(queue.depth), 0);
+  v_stale boolean := v_counted not between v_now - 250000 and v_now;
+begin
+  if v_stale then
+    v_depth := holdfast._depth_at_most(queue);
+    perform setval(queue.counted_at, v_now);
+  end if;
+  if v_depth + messages > queue.max_depth then
+    -- The estimate counts holes, and sends that were rolled back: count before refusing, but not for ever.
+    if v_stale or queue.max_depth <= 10000 then
+      v_depth := holdfast._count_upto(queue, queue.max_depth + 1);
+      perform setval(queue.depth, v_depth);
+    end if;
+    if v_depth + messages > queue.max_depth then
+      perform holdfast._fail('QH209', format('queue "%s" is full', queue.name),
+        format('It holds %s of at most %s messages (max_depth); %s more do not fit.', v_depth, queue.max_depth, messages),
+        'Send again later, or raise max_depth.');
+    end if;
+  end if;
+  perform setval(queue.depth, v_depth + messages);
+end $$;
+comment on function holdfast._check_depth is 'Refuse messages that would go over max_depth';
+
+create or replace function holdfast._count_upto(queue holdfast.queue, enough bigint) returns bigint language sql stable
+  return (select count(*) from (
+    select from holdfast.lane l
+      join holdfast.message m on m.id >= l.id::bigint << 40 and m.id < (l.id + 1)::bigint << 40
+    where l.queue_id = (queue).id limit enough) counted);
+comment on function holdfast._count_upto is 'How many messages a queue holds; stops counting when it is enough';
+
+-- 55_gap.sql
+-- Gaps: ids that the cursor passed without finding a row.
+--
+-- A missing id was drawn by a transaction that is still open, or that rolled back. A gap keeps the range until
+-- that is settled: rows that turn up are handed out, and once every transaction that may own an id in it has
+-- ended, one more look in a newer snapshot decides. Two ways to know that they have ended, both exact:
+--   the oldest transaction still running is not older than the gap's horizon, or
+--   no transaction older than the horizon has locked holdfast.message for writing (an owner has: send draws ids
+--   while it holds that lock). Without the second, any idle open writer would keep every gap alive.
+-- All of this happens under the lane lock.
+
+create or replace function holdfast._open_gaps(lane holdfast.lane, los bigint[], his bigint[], clean boolean) returns void
+language plpgsql volatile
+as $$
+begin
+  insert into holdfast.gap (lane_id, lo, hi, horizon)
+  select lane.id, g.lo, g.hi, case when clean then pg_current_xact_id() end from unnest(los, his) g(lo, hi)
+  on conflict (lane_id, lo) do update set hi = greatest(gap.hi, excluded.hi), horizon = excluded.horizon;
+  perform setval(lane.gap_look, (holdfast._us(clock_timestamp()) + 5000) * 10);
+end $$;
+comment on function holdfast._open_gaps is
+  'Write down missing ids. clean: the transaction id is drawn here for the first time, after the scan, so it is a horizon';
+
+create or replace function holdfast._oldest_writer() returns xid8 language plpgsql volatile
+as $$
+declare
+  v_next bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+  v_behind bigint;
+begin
+  -- Lock entries show the lower 32 bits of a transaction id: the upper ones follow from how far it lies behind.
+  select max(o.behind) into v_behind
+  from (select v_next - x.transactionid::text::bigint & 4294967295 as behind
+        from pg_locks w join pg_locks x on x.virtualtransaction = w.virtualtransaction
+        where w.locktype = 'relation' and w.relation = 'holdfast.message'::regclass and w.mode = 'RowExclusiveLock'
+          and w.database = holdfast._database_oid() and w.pid is distinct from pg_backend_pid()
+          and x.locktype = 'transactionid' and x.mode = 'ExclusiveLock' and x.granted) o
+  where o.behind < 2147483648;
+  return (v_next - coalesce(v_behind, 0))::text::xid8;
+end $$;
+comment on function holdfast._oldest_writer is
+  'The oldest transaction that may own ids of messages not yet committed, other than this one; the next to come if there is none';
+
+create or replace function holdfast._look_at_gaps(lane holdfast.lane, want int, at timestamptz, clean boolean, thorough boolean)
+returns bigint[] language plpgsql volatile
+as $$
+declare
+  v_floor bigint := coalesce(pg_sequence_last_value(lane.gap_floor), 0);
+  v_first bigint;
+  v_bare boolean;
+  v_ended xid8;
+  v_found bigint[];
+  v_gap record;
+begin
+  select min(g.lo), bool_or(g.horizon is null) into v_first, v_bare
+  from (select g.lo, g.horizon from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_floor order by g.lo limit 5000) g;
+  if v_first is null then
+    if clean then
+      perform setval(lane.gap_look, 0);
+    end if;
+    return null;
+  end if;
+  if clean then
+    perform setval(lane.gap_floor, v_first);
+  end if;
+  if v_bare and clean then
+    update holdfast.gap g set horizon = pg_current_xact_id() where g.lane_id = lane.id and g.lo >= v_first and g.horizon is null;
+  end if;
+  v_ended := pg_snapshot_xmin(pg_current_snapshot());
+  if thorough then
+    v_ended := greatest(v_ended, (holdfast._oldest_writer()::text::bigint - 1)::text::xid8);
+  end if;
+  for v_gap in
+    select g.* from (select g.lo, g.hi, g.horizon from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_first order by g.lo limit 5000) g
+    where g.horizon <= v_ended or exists (select from holdfast.message m where m.id between g.lo and g.hi)
+    order by g.lo
+  loop
+    v_found := v_found || holdfast._look_at_gap(lane, v_gap.lo, v_gap.hi, v_gap.horizon, coalesce(v_gap.horizon <= v_ended, false),
+                                                want - coalesce(cardinality(v_found), 0), at);
+    exit when cardinality(v_found) >= want;
+  end loop;
+  perform holdfast._pace_gaps(lane, v_found is not null);
+  return v_found;
+end $$;
+comment on function holdfast._look_at_gaps is
+  'Look whether messages have turned up in the gaps, at most want; drops gaps that nobody can fill any more. thorough: ask the lock table too';
+
+create or replace function holdfast._look_at_gap(lane holdfast.lane, lo bigint, hi bigint, horizon xid8, ended boolean, want int, at timestamptz)
+returns bigint[] language plpgsql volatile
+as $$
+declare
+  v_scan record;
+begin
+  v_scan := holdfast._scan(lo, hi, want + 1000, want, false, at, null);
+  if v_scan.next is null then
+    delete from holdfast.gap g where ended and g.lane_id = lane.id and g.lo = _look_at_gap.lo;
+    return null;
+  end if;
+  delete from holdfast.gap g where g.lane_id = lane.id and g.lo = _look_at_gap.lo;
+  insert into holdfast.gap (lane_id, lo, hi, horizon)
+  select lane.id, h.lo, h.hi, horizon from unnest(v_scan.gap_lo, v_scan.gap_hi) h(lo, hi) where not ended
+  union all
+  select lane.id, v_scan.next, hi, horizon where v_scan.next <= hi and (v_scan.stopped or v_scan.full or not ended);
+  if v_scan.expired is not null then
+    perform holdfast._end_expired(v_scan.expired);
+  end if;
+  return v_scan.ids;
+end $$;
+comment on function holdfast._look_at_gap is 'Look at one gap: take what turned up, keep the ids still missing unless their owners have ended';
+
+create or replace function holdfast._pace_gaps(lane holdfast.lane, found boolean) returns void language plpgsql volatile
+as $$
+declare
+  v_patience int := case when found then 0 else least(8, coalesce(pg_sequence_last_value(lane.gap_look), 0) % 10 + 1) end;
+begin
+  perform setval(lane.gap_look, (holdfast._us(clock_timestamp()) + least(1000000, 5000 * 2 ^ v_patience)::bigint) * 10 + v_patience);
+end $$;
+comment on function holdfast._pace_gaps is 'When to look at gaps next: 5 ms, doubling to 1 s while nothing turns up';
+
+-- 60_claim.sql
+-- Claiming: hand out messages under a lease.
+--
+-- claim() walks the queue's lanes, highest priority first. In each it holds the lane's advisory lock, so claims
+-- of a lane are serial; everything it writes for a plain message is one row in the unlogged lease table.
+--
+-- cursor   where fresh messages start: the register, or upto of a lease above it. The register moves only
+--          here and in the sweep, under the lane lock, and only to upto of a lease that another transaction
+--          has committed: a claim that rolls back never happened.
+-- gap      ids that the cursor passed without a row: their senders were open, or never commit. Looked at
+--          again until every transaction that may own them has ended.
+-- floor    where the walk over due rows or leases starts: what lies below is dead versions.
+--
+-- Lock order: lane locks by priority, then rows, SKIP LOCKED throughout: nobody's open transaction can stall a lane,
+-- but one that has claimed and stays open.
+
+create or replace function holdfast._await_lane(lane_id int) returns boolean
+language plpgsql volatile set lock_timeout = '500ms'
+as $$
+begin
+  perform pg_advisory_xact_lock(holdfast._lane_lock(), lane_id);
+  return true;
+exception
+  when lock_not_available then return false;
+end $$;
+comment on function holdfast._await_lane is 'Wait for a lane lock that another claim holds, but not for long';
+
+create or replace function holdfast._advance(lane holdfast.lane) returns bigint language plpgsql volatile
+as $$
+declare
+  v_register bigint := greatest(coalesce(pg_sequence_last_value(lane.cursor), 0), (lane.id::bigint << 40) + 1);
+  v_top record;
+begin
+  select l.upto, l.made_by into v_top
+  from holdfast.lease l where l.lane_id = lane.id and l.upto > v_register and l.upto > 0 order by l.upto desc limit 1;
+  -- A lease of this transaction is no evidence; what was committed before it, its first claim has seen already.
+  if v_top.made_by <> coalesce(pg_current_xact_id_if_assigned(), '0') then
+    perform setval(lane.cursor, v_top.upto);
+  end if;
+  return coalesce(v_top.upto, v_register);
+end $$;
+comment on function holdfast._advance is 'Under the lane lock: move the cursor register to what is committed; returns where fresh messages start';
+
+create or replace function holdfast._first_due(lane holdfast.lane, at timestamptz, clean boolean) returns timestamptz
+language plpgsql volatile
+as $$
+declare
+  v_began timestamptz := clock_timestamp();
+  v_walk bigint := coalesce(pg_sequence_last_value(lane.due_walk), 0);
+  v_bottom boolean := v_walk <= holdfast._us(v_began) or v_walk > holdfast._us(v_began) + 60000000;
+  v_floor timestamptz := '-infinity';
+  v_first timestamptz;
+  v_took float8;
+begin
+  if not v_bottom then
+    v_floor := holdfast._time(coalesce(pg_sequence_last_value(lane.due_floor), 0));
+    if v_floor > at then
+      v_floor := '-infinity';
+    end if;
+  end if;
+  select m.due_at into v_first from holdfast.message m
+  where m.id >> 40 = lane.id and m.due_at > '-infinity' and m.due_at >= v_floor and m.due_at <= at
+  order by m.due_at limit 1;
+  v_took := extract(epoch from clock_timestamp() - v_began) * 1000000;
+  -- A walk from the bottom that is cheap comes every time, without a floor; a dear one takes a twentieth of the time.
+  if v_bottom and v_took > 300 then
+    perform setval(lane.due_walk, holdfast._us(clock_timestamp()) + (20 * v_took)::bigint);
+  elsif v_bottom and v_walk > 0 then
+    perform setval(lane.due_walk, 0), setval(lane.due_floor, 0);
+  end if;
+  if clean and (v_took > 300 or not v_bottom) then
+    perform setval(lane.due_floor, holdfast._us(coalesce(v_first, at)));
+  end if;
+  return v_first;
+end $$;
+comment on function holdfast._first_due is
+  'Under the lane lock: when the first due message became due; null: none is. clean: this transaction has written nothing yet, so what it sees is committed';
+
+create or replace function holdfast._answer_bytes() returns int language sql immutable
+  return 16777216;
+comment on function holdfast._answer_bytes is 'How many bytes one claim hands out; a single larger message still goes alone';
+
+create or replace function holdfast._take_due(lane holdfast.lane, first timestamptz, at timestamptz, want int) returns bigint[]
+language plpgsql volatile
+as $$
+declare
+  v_taken bigint[];
+begin
+  with candidate as (
+    select m.id, m.due_at, m.expires_at <= at as over,
+           coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0) as bytes
+    from holdfast.message m
+    where m.id >> 40 = lane.id and m.due_at > '-infinity' and m.due_at >= first and m.due_at <= at
+    order by m.due_at, m.id limit want for update skip locked
+  ), fitting as (
+    select f.* from (select c.*, sum(c.bytes) over (order by c.due_at, c.id) - c.bytes as before from candidate c) f
+    where f.before < holdfast._answer_bytes()
+  ), expired as (
+    delete from holdfast.message m using fitting f where m.id = f.id and f.over
+  ), taken as (
+    update holdfast.message m set due_at = '-infinity' from fitting f where m.id = f.id and f.over is not true
+    returning m.id, f.due_at
+  )
+  select array_agg(t.id order by t.due_at, t.id) into v_taken from taken t;
+  return v_taken;
+end $$;
+comment on function holdfast._take_due is 'Under the lane lock: mark due messages as held and return their ids; those past their time to live end';
+
+create or replace function holdfast._scan(
+  lo bigint, hi bigint, rows int, want int, taken boolean, at timestamptz, patience interval,
+  out ids bigint[], out expired bigint[], out next bigint, out stopped boolean, out "full" boolean,
+  out gap_lo bigint[], out gap_hi bigint[])
+language plpgsql volatile
+as $$
+begin
+  -- One statement, one snapshot: an id missing in it goes to gap_lo..gap_hi, so nothing falls between two looks.
+  with present as (
+    select m.id, m.enqueued_at, m.due_at is null and m.expires_at <= at as over,
+           (m.due_at is null and (m.expires_at is null or m.expires_at > at))::int as good,
+           coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0) as bytes,
+           coalesce(lag(m.id) over (order by m.id), _scan.lo - 1) as before
+    from holdfast.message m where m.id >= _scan.lo and m.id <= _scan.hi order by m.id limit _scan.rows
+  ), counted as (
+    select p.*, sum(p.good) over earlier as nth, sum(p.bytes) over earlier as total from present p
+    window earlier as (order by p.id)
+  ), cut as (
+    -- A hole right before a young row will be filled in a moment: stop there, if there is something to hand out.
+    select min(c.before) as upto from counted c
+    where c.id > c.before + 1 and c.enqueued_at > at - patience and (taken or c.nth > c.good)
+  ), kept as (
+    select c.* from counted c, cut
+    where (cut.upto is null or c.id <= cut.upto) and c.nth - c.good < want
+      and (c.nth <= 1 or c.total <= holdfast._answer_bytes())
+  )
+  select array_agg(k.id) filter (where k.good = 1), array_agg(k.id) filter (where k.over), max(k.id) + 1,
+         count(*) < (select count(*) from present), (select count(*) from present) = rows,
+         array_agg(k.before + 1) filter (where k.id > k.before + 1), array_agg(k.id - 1) filter (where k.id > k.before + 1)
+  into ids, expired, next, stopped, "full", gap_lo, gap_hi from kept k;
+end $$;
+comment on function holdfast._scan is
+  'Look at an id range with exceptions in it: what can be taken, what has expired, which ids are missing, where to go on';
+
+create or replace function holdfast._end_expired(ids bigint[]) returns void language plpgsql volatile
+as $$
+begin
+  delete from holdfast.message m where m.id = any (array(
+    select e.id from holdfast.message e where e.id = any (_end_expired.ids) for update skip locked));
+end $$;
+comment on function holdfast._end_expired is 'End messages whose time to live is over';
+
+create or replace function holdfast._take_fresh(lane holdfast.lane, start bigint, want int, taken boolean, at timestamptz)
+returns holdfast._fresh language plpgsql volatile
+as $$
+declare
+  v_fresh holdfast._fresh := (null, start);
+  v_end bigint := (lane.id + 1)::bigint << 40;
+  v_rows int := want;
+  v_scanned bigint := 0;
+  v_clean boolean;
+  v_scan record;
+begin
+  loop
+    v_clean := pg_current_xact_id_if_assigned() is null;
+    v_scan := holdfast._scan(v_fresh.upto, v_end - 1, v_rows, want, taken, at, interval '10 ms');
+    exit when v_scan.next is null;
+    if v_scan.gap_lo is not null then
+      perform holdfast._open_gaps(lane, v_scan.gap_lo, v_scan.gap_hi, v_clean);
+    end if;
+    if v_scan.expired is not null then
+      perform holdfast._end_expired(v_scan.expired);
+    end if;
+    v_fresh.ids := v_fresh.ids || v_scan.ids;
+    v_fresh.upto := v_scan.next;
+    v_scanned := v_scanned + v_rows;
+    want := want - coalesce(cardinality(v_scan.ids), 0);
+    taken := taken or v_scan.ids is not null;
+    exit when want = 0 or v_scan.stopped or not v_scan."full" or v_scanned >= 10000;
+    v_rows := greatest(want, 1000);
+  end loop;
+  return v_fresh;
+end $$;
+comment on function holdfast._take_fresh is
+  'Under the lane lock: fresh ids from start on, at most want. Passes delayed messages, ends expired ones, writes holes down as gaps';
+
+create or replace function holdfast._take_with_care(
+  lane holdfast.lane, token bigint, want int, at timestamptz, deadline timestamptz, consumer text, alone boolean) returns void
+language plpgsql volatile
+as $$
+declare
+  v_start bigint := holdfast._advance(lane);
+  v_other bigint[] := holdfast._take_exceptions(lane, want, at, alone);
+  v_fresh holdfast._fresh := (null, v_start);
+begin
+  if want > coalesce(cardinality(v_other), 0) then
+    v_fresh := holdfast._take_fresh(lane, v_start, want - coalesce(cardinality(v_other), 0), v_other is not null, at);
+    if v_other is null and v_fresh.ids is null and pg_sequence_last_value(lane.gap_look) > 0 then
+      v_other := holdfast._look_at_gaps(lane, want, at, pg_current_xact_id_if_assigned() is null, false);
+    end if;
+  end if;
+  -- A cursor that only passed messages which cannot be taken leaves a lease without ids, for the next claim to go on from.
+  insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by)
+  select _take_with_care.token, p.part, lane.queue_id, lane.id, _take_with_care.consumer, _take_with_care.deadline,
+         coalesce(p.ids, '{}'), p.upto, pg_current_xact_id()
+  from (values (lane.id, v_fresh.ids, v_fresh.upto), (-lane.id, v_other, 0)) p(part, ids, upto)
+  where p.ids is not null or p.upto > v_start;
+end $$;
+comment on function holdfast._take_with_care is
+  'Under the lane lock: lease what a claim takes where the lane is not plain: due messages, what turned up in gaps, fresh ones between exceptions';
+
+create or replace function holdfast._token() returns bigint language sql volatile
+  return hashint8extended((random() * 9e18)::bigint, (holdfast._us(clock_timestamp()) << 8) # pg_backend_pid()) & 9223372036854775807;
+comment on function holdfast._token is '63 random bits, different in two sessions even where both set the same random seed';
+
+create or replace function holdfast._check_claim(max int, lease interval, consumer text) returns void language plpgsql stable
+as $$
+begin
+  if max is null or max not between 1 and 10000 then
+    perform holdfast._fail('QH301', 'max is out of range', format('Got %s.', coalesce(max::text, 'null')), 'max takes 1 to 10,000.');
+  end if;
+  perform holdfast._check_lease(lease);
+  perform holdfast._check_text('consumer', consumer);
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform holdfast._fail('QH303', 'claim works in READ COMMITTED only',
+      format('This transaction is %s: its snapshot may be older than the last claim.', upper(current_setting('transaction_isolation'))),
+      'Claim in a READ COMMITTED transaction.');
+  end if;
+end $$;
+comment on function holdfast._check_claim is 'Refuse bad arguments of claim, and a transaction it cannot work in';
+
+create or replace function holdfast._limit_transaction() returns void language plpgsql volatile
+as $$
+begin
+  -- A claim left open blocks its lane: unless the caller has limits of its own, the rest of its transaction gets these.
+  if current_setting('idle_in_transaction_session_timeout') = '0' then
+    perform set_config('idle_in_transaction_session_timeout', '60s', true);
+  end if;
+  if current_setting('statement_timeout') = '0' then
+    perform set_config('statement_timeout', '60s', true);
+  end if;
+end $$;
+comment on function holdfast._limit_transaction is 'Bound how long the caller''s transaction can hold the lane lock: statements and pauses of 60 s';
+
+create or replace function holdfast.claim(
+  queue text, max int default 1, lease interval default null, consumer text default null, alone boolean default false
+) returns setof holdfast.delivery
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_lane record;
+  v_now timestamptz := holdfast.now();
+  v_token bigint := holdfast._token();
+  v_left int := max;
+  v_taken int;
+begin
+  if max is null or max not between 1 and 10000 or lease is not null or consumer is not null
+     or current_setting('transaction_isolation') <> 'read committed' then
+    perform holdfast._check_claim(max, lease, consumer);
+  end if;
+  for v_lane in
+    select l.*, l::holdfast.lane as itself, (l.shard + pg_backend_pid()) % q.shards = q.shards - 1 as last_shard, q.paused,
+           coalesce(claim.lease, q.lease) + v_now as deadline, q.max_deliveries, b.lane_id is not null as booted
+    from holdfast.queue q join holdfast.lane l on l.queue_id = q.id
+      left join holdfast.boot b on b.lane_id = l.id and b.started_at = pg_postmaster_start_time()
+        and b.database_oid = holdfast._database_oid() and b.lease_oid = 'holdfast.lease'::regclass::oid
+    where q.name = claim.queue
+    order by l.priority desc, (l.shard + pg_backend_pid()) % q.shards
+  loop
+    exit when v_lane.paused or v_left <= 0;
+    if not pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) then
+      -- Another shard may be free; only the last one is worth waiting for.
+      continue when not v_lane.last_shard or not holdfast._await_lane(v_lane.id);
+    end if;
+    continue when not v_lane.booted and holdfast._boot_lane(v_lane.itself);
+    if not alone then
+      perform holdfast._limit_transaction();
+    end if;
+    -- The plain case in one statement: nothing to be swept, nothing due, no gap to look at, and the next ids all there
+    -- and free to take. Where one of that does not hold, it does nothing, and the lane is taken with care.
+    return query
+      with position as materialized (
+        select r.cursor, coalesce(t.upto, r.cursor) as start, 
+               case when t.made_by <> coalesce(pg_current_xact_id_if_assigned(), '0') then setval(v_lane.cursor, t.upto) end as moved
+        from (select greatest(coalesce(pg_sequence_last_value(v_lane.cursor), 0), (v_lane.id::bigint << 40) + 1) as cursor,
+                     coalesce(pg_sequence_last_value(v_lane.sweep_at), 0) as sweep_at, holdfast._us(v_now) as us,
+                     coalesce(pg_sequence_last_value(v_lane.gap_look), 0) as look, holdfast._us(clock_timestamp()) as clock,
+                     coalesce(pg_sequence_last_value(v_lane.due_walk), 0) as walk,
+                     holdfast._time(coalesce(pg_sequence_last_value(v_lane.due_floor), 0)) as floor) r
+          left join lateral (select l.upto, l.made_by from holdfast.lease l where l.lane_id = v_lane.id and l.upto > r.cursor and l.upto > 0
+                             order by l.upto desc limit 1) t on true
+        where r.us between r.sweep_at - 10000000 and r.sweep_at
+          and (r.look = 0 or r.look > r.clock * 10) and (r.walk = 0 or r.walk > r.clock)
+          and not exists (select from holdfast.message m where m.id >> 40 = v_lane.id and m.due_at > '-infinity'
+                            and m.due_at >= r.floor and m.due_at <= v_now)
+      ), candidate as materialized (
+        select m.* from position p cross join lateral (
+          select m.* from holdfast.message m where m.id >= p.start and m.id < (v_lane.id + 1)::bigint << 40 order by m.id limit v_left) m
+      ), plain as materialized (
+        select array_agg(c.id) as ids, max(c.id) + 1 as upto from candidate c
+        having count(*) = count(*) filter (where c.due_at is null and (c.expires_at is null or c.expires_at > v_now))
+          and count(*) = max(c.id) - (select p.start from position p) + 1
+          and sum(coalesce(pg_column_size(c.payload), 0) + coalesce(pg_column_size(c.body), 0)) <= holdfast._answer_bytes()
+      ), held as (
+        insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by)
+        select v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.consumer, v_lane.deadline, p.ids, p.upto, pg_current_xact_id() from plain p
+      )
+      select v_token, m.id, claim.queue, m.payload, m.body, m.content_type, m.headers, v_lane.priority::int, m.key, m.ordering_key,
+             m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, v_lane.max_deliveries),
+             m.enqueued_at, v_lane.deadline, m.last_error, m.origin
+      from plain p cross join candidate m;
+    get diagnostics v_taken = row_count;
+    if v_taken = 0 then
+      perform holdfast._take_with_care(v_lane.itself, v_token, v_left, v_now, v_lane.deadline, claim.consumer, alone);
+      return query select h.* from holdfast._held(v_token, v_lane.id) h;
+      get diagnostics v_taken = row_count;
+    end if;
+    v_left := v_left - v_taken;
+  end loop;
+  if v_lane.id is null then
+    perform holdfast._no_queue(claim.queue);
+  end if;
+end $$;
+comment on function holdfast.claim is
+  'Take up to max messages under a lease. alone: the caller promises that this statement is its own transaction';
+
+create or replace function holdfast._take_exceptions(lane holdfast.lane, want int, at timestamptz, alone boolean) returns bigint[]
+language plpgsql volatile
+as $$
+declare
+  v_us bigint := holdfast._us(at);
+  v_clean boolean := pg_current_xact_id_if_assigned() is null;
+  v_sweep bigint := coalesce(pg_sequence_last_value(lane.sweep_at), 0);
+  v_look bigint := coalesce(pg_sequence_last_value(lane.gap_look), 0);
+  v_first timestamptz;
+  v_ids bigint[];
+begin
+  if v_us not between v_sweep - 10000000 and v_sweep then
+    perform holdfast._sweep_lane(lane, at, v_clean);
+  end if;
+  v_first := holdfast._first_due(lane, at, v_clean);
+  if v_first is not null then
+    if alone then
+      perform set_config('synchronous_commit', 'off', true);
+    end if;
+    v_ids := holdfast._take_due(lane, v_first, at, want);
+  end if;
+  if v_look > 0 and v_look <= holdfast._us(clock_timestamp()) * 10 and coalesce(cardinality(v_ids), 0) < want then
+    v_ids := v_ids || holdfast._look_at_gaps(lane, want - coalesce(cardinality(v_ids), 0), at, v_clean, true);
+  end if;
+  return v_ids;
+end $$;
+comment on function holdfast._take_exceptions is
+  'Under the lane lock: sweep if it is time, then what is due, then what turned up in gaps; at most want';
+
+-- 65_sweep.sql
+-- Sweeping: what leases that ran out leave behind becomes due again, or is buried as a dead letter.
+--
+-- Runs under the lane lock, at most every 250 ms for a lane, for about 20 ms at most. Leases and messages that
+-- somebody has locked (an ack in an open transaction) are left alone: they stay leased until that is over.
+
+create or replace function holdfast._first_overdue(lane holdfast.lane, at timestamptz, clean boolean) returns timestamptz
+language plpgsql volatile
+as $$
+declare
+  v_began timestamptz := clock_timestamp();
+  v_walk bigint := coalesce(pg_sequence_last_value(lane.lease_walk), 0);
+  v_bottom boolean := v_walk not between holdfast._us(v_began) and holdfast._us(v_began) + 60000000;
+  v_floor timestamptz := '-infinity';
+  v_first timestamptz;
+  v_took float8;
+begin
+  if not v_bottom then
+    v_floor := holdfast._time(coalesce(pg_sequence_last_value(lane.lease_floor), 0));
+    if v_floor > at then
+      v_floor := '-infinity';
+    end if;
+  end if;
+  select l.deadline into v_first from holdfast.lease l
+  where l.lane_id = lane.id and l.deadline >= v_floor and l.deadline <= at
+  order by l.deadline limit 1;
+  v_took := extract(epoch from clock_timestamp() - v_began) * 1000000;
+  if v_bottom and v_took > 300 then
+    perform setval(lane.lease_walk, holdfast._us(clock_timestamp()) + (20 * v_took)::bigint);
+  end if;
+  if clean then
+    perform setval(lane.lease_floor, holdfast._us(coalesce(v_first, at)));
+  end if;
+  return v_first;
+end $$;
+comment on function holdfast._first_overdue is 'Under the lane lock: when the first lease that is over ended; null: none is';
+
+create or replace function holdfast._sweep_lane(lane holdfast.lane, at timestamptz, clean boolean) returns int
+language plpgsql volatile
+as $$
+declare
+  v_began timestamptz := clock_timestamp();
+  v_first timestamptz := holdfast._first_overdue(lane, at, clean);
+  v_leases tid[];
+  v_end record;
+  v_freed int := 0;
+  v_kept int := 0;
+  v_next interval := interval '250 ms';
+begin
+  perform holdfast._tidy_leases(lane, clean);
+  while v_first is not null loop
+    -- Locked by this transaction, these rows keep their place: so the place can name them.
+    v_leases := array(
+      select l.ctid from holdfast.lease l
+      where l.lane_id = lane.id and l.deadline >= v_first and l.deadline <= at
+      order by l.deadline offset v_kept limit 200 for update skip locked);
+    v_end := holdfast._end_leases(lane, v_leases, at);
+    v_freed := v_freed + v_end.freed;
+    v_kept := v_kept + v_end.kept;
+    exit when cardinality(v_leases) < 200;
+    if clock_timestamp() > v_began + interval '20 ms' then
+      v_next := interval '0';
+      exit;
+    end if;
+  end loop;
+  perform setval(lane.sweep_at, holdfast._us(at + v_next));
+  return v_freed;
+end $$;
+comment on function holdfast._sweep_lane is 'Under the lane lock: end leases that ran out; returns how many messages that freed';
+
+create or replace function holdfast._tidy_leases(lane holdfast.lane, clean boolean) returns void language plpgsql volatile
+as $$
+declare
+  v_from bigint := coalesce(pg_sequence_last_value(lane.lease_tidy), 0);
+  v_cursor bigint := coalesce(pg_sequence_last_value(lane.cursor), 0);
+begin
+  if v_cursor > v_from then
+    delete from holdfast.lease l where l.ctid = any (array(
+      select e.ctid from holdfast.lease e
+      where e.lane_id = lane.id and e.upto > v_from and e.upto > 0 and e.upto <= v_cursor and e.ids = '{}'
+      order by e.upto limit 10000 for update skip locked));
+    if clean then
+      perform setval(lane.lease_tidy, v_cursor);
+    end if;
+  end if;
+end $$;
+comment on function holdfast._tidy_leases is
+  'Under the lane lock: remove leases that were settled while the cursor register had not passed them. One that is missed ends with its deadline';
+
+create or replace function holdfast._end_leases(lane holdfast.lane, leases tid[], at timestamptz, out freed int, out kept int)
+language plpgsql volatile
+as $$
+declare
+  v_cursor bigint := coalesce(pg_sequence_last_value(lane.cursor), 0);
+  v_ids bigint[];
+  v_freed bigint[];
+  v_stay bigint[];
+begin
+  v_ids := array(select i from holdfast.lease l cross join lateral unnest(l.ids) i where l.ctid = any (leases));
+  v_freed := array(select m.id from holdfast.message m where m.id = any (v_ids) for update skip locked);
+  v_stay := array(select m.id from holdfast.message m where m.id = any (v_ids) and m.id not in (select unnest(v_freed)));
+  perform holdfast._return(lane.queue_id, v_freed, at, interval '0', null, false);
+  -- A lease above the cursor register says where fresh messages start: it stays, empty, until the register has passed it.
+  delete from holdfast.lease l where l.ctid = any (leases) and l.upto <= v_cursor and not l.ids && v_stay;
+  update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i in (select unnest(v_stay)))
+  where l.ctid = any (leases);
+  get diagnostics kept = row_count;
+  freed := cardinality(v_freed);
+end $$;
+comment on function holdfast._end_leases is
+  'Under the lane lock: give back what these locked leases hold, but for messages that somebody has locked. kept: leases that stay';
+
+create or replace function holdfast.sweep(queue text) returns int
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(sweep.queue);
+  v_lane holdfast.lane;
+  v_ended int := 0;
+begin
+  for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.priority desc, l.shard loop
+    continue when not holdfast._await_lane(v_lane.id);
+    continue when holdfast._boot_lane(v_lane);
+    perform holdfast._advance(v_lane);
+    v_ended := v_ended + holdfast._sweep_lane(v_lane, holdfast.now(), pg_current_xact_id_if_assigned() is null);
+  end loop;
+  return v_ended;
+end $$;
+comment on function holdfast.sweep is 'End the leases of a queue that ran out, now; returns how many messages that freed. claim does this by itself';
+
+-- 70_settle.sql
+-- Settling: ack, nack, release, extend, next.
+--
+-- The fence is the lease row: an id counts only while it is in a lease with that token. What is not is skipped,
+-- or an error if the caller asks for strict. A lease that a restore or a copy brought along is none: its lane's boot
+-- row speaks of another database. Lease rows are locked in id order; no lane lock is taken.
+
+create or replace function holdfast._unlease(queue text, token bigint, ids bigint[]) returns bigint[]
+language plpgsql volatile
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(_unlease.queue);
+  v_lease record;
+  v_mine bigint[];
+  v_out bigint[] := '{}';
+  v_passes int := 0;
+begin
+  -- A lease that is being split shows its new part only to a later statement: so look twice, unless all is found.
+  while v_passes < 2 and (_unlease.ids is null or cardinality(v_out) < cardinality(_unlease.ids)) loop
+    v_passes := v_passes + 1;
+    for v_lease in
+      select l.part, l.ids from holdfast.lease l join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
+      where l.token = _unlease.token and l.queue_id = v_queue.id and l.ids <> '{}' order by l.part for update of l
+    loop
+      v_mine := case when _unlease.ids is null then v_lease.ids
+                     else array(select i from unnest(v_lease.ids) i where i in (select unnest(_unlease.ids))) end;
+      continue when v_mine = '{}';
+      v_passes := 0;
+      v_out := v_out || v_mine;
+      update holdfast.lease l set ids = array(select i from unnest(v_lease.ids) i where i not in (select unnest(v_mine)))
+      where l.token = _unlease.token and l.part = v_lease.part;
+      delete from holdfast.lease l using holdfast.lane n
+      where l.token = _unlease.token and l.part = v_lease.part and l.ids = '{}'
+        and n.id = l.lane_id and l.upto <= coalesce(pg_sequence_last_value(n.cursor), 0);
+    end loop;
+  end loop;
+  return v_out;
+end $$;
+comment on function holdfast._unlease is 'Take ids (null: all) out of the leases with this token; returns those that were in them';
+
+create or replace function holdfast._settlement(ids bigint[], owned bigint[], settled bigint[], strict boolean) returns holdfast.settlement
+language plpgsql volatile
+as $$
+declare
+  v_wanted bigint[] := coalesce(ids, owned);
+  v_skipped bigint[] := '{}';
+begin
+  if cardinality(v_wanted) <> cardinality(settled) then
+    v_skipped := array(select distinct i from unnest(v_wanted) i where i not in (select unnest(settled)));
+  end if;
+  if strict and (cardinality(v_skipped) > 0 or cardinality(v_wanted) = 0) then
+    perform holdfast._fail('QH304', 'the lease is lost',
+      format('%s of the messages are not held under this token.', case when cardinality(v_wanted) = 0 then 'All' else cardinality(v_skipped)::text end),
+      'The lease ran out, or the messages were settled before: roll back, and claim again.');
+  end if;
+  return (settled, v_skipped)::holdfast.settlement;
+end $$;
+comment on function holdfast._settlement is 'The answer of a settling verb; strict turns a skipped id into an error';
+
+create or replace function holdfast.ack(queue text, token bigint, ids bigint[] default null, strict boolean default false)
+returns holdfast.settlement
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_lease record;
+  v_owned bigint[];
+  v_done bigint[];
+begin
+  -- The plain case: a token with one lease, settled as a whole.
+  select min(l.part) as part, min(l.ids) as ids, count(*) = 1 and (ack.ids is null or ack.ids = min(l.ids)) as plain,
+         bool_and(l.upto <= coalesce(pg_sequence_last_value(n.cursor), 0)) as passed
+  into v_lease
+  from holdfast.lease l join holdfast.lane n on n.id = l.lane_id join holdfast.queue q on q.id = l.queue_id
+    join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
+  where l.token = ack.token and q.name = ack.queue and l.ids <> '{}';
+  -- Its ids are compared again: somebody may have changed them meanwhile. Above the cursor register it must stay, empty.
+  if v_lease.plain and v_lease.passed then
+    with fence as (
+      delete from holdfast.lease l where l.token = ack.token and l.part = v_lease.part and l.ids = v_lease.ids returning l.part
+    ), done as (
+      delete from holdfast.message m where m.id = any (v_lease.ids) and exists (select from fence) returning m.id
+    )
+    select array_agg(d.id), (select v_lease.ids from fence) into v_done, v_owned from done d;
+  elsif v_lease.plain then
+    with fence as (
+      update holdfast.lease l set ids = '{}' where l.token = ack.token and l.part = v_lease.part and l.ids = v_lease.ids returning l.part
+    ), done as (
+      delete from holdfast.message m where m.id = any (v_lease.ids) and exists (select from fence) returning m.id
+    )
+    select array_agg(d.id), (select v_lease.ids from fence) into v_done, v_owned from done d;
+  end if;
+  if cardinality(v_done) = cardinality(v_owned) then
+    return (v_done, '{}'::bigint[])::holdfast.settlement;
+  end if;
+  if v_owned is null then
+    v_owned := holdfast._unlease(ack.queue, ack.token, ack.ids);
+    with done as (delete from holdfast.message m where m.id = any (v_owned) returning m.id)
+    select array_agg(d.id) into v_done from done d;
+  end if;
+  return holdfast._settlement(ack.ids, v_owned, coalesce(v_done, '{}'), strict);
+end $$;
+comment on function holdfast.ack is 'These messages (null: all under the token) are done: they end here';
+
+create or replace function holdfast.nack(
+  queue text, token bigint, ids bigint[] default null, delay interval default null, error text default null, strict boolean default false)
+returns holdfast.settlement
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_owned bigint[];
+  v_back bigint[];
+  v_queue holdfast.queue := holdfast._queue(nack.queue);
+begin
+  if delay < interval '0' or delay > interval '10 years' then
+    perform holdfast._fail('QH305', 'delay is out of range', format('Got %s.', delay), 'A retry can be delayed by 0 seconds to 10 years.');
+  end if;
+  v_owned := holdfast._unlease(nack.queue, nack.token, nack.ids);
+  v_back := holdfast._return(v_queue.id, v_owned, holdfast.now(), nack.delay, left(nack.error, 10000), true);
+  perform holdfast._wake(v_queue);
+  return holdfast._settlement(nack.ids, v_owned, v_back, strict);
+end $$;
+comment on function holdfast.nack is
+  'These messages failed: deliver them again after delay (null: the queue''s backoff), or bury them once max_deliveries is reached';
+
+create or replace function holdfast.release(queue text, token bigint, ids bigint[] default null, strict boolean default false)
+returns holdfast.settlement
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_owned bigint[] := holdfast._unlease(release.queue, release.token, release.ids);
+  v_back bigint[];
+begin
+  with back as (
+    update holdfast.message m set due_at = holdfast.now() where m.id = any (v_owned) returning m.id
+  )
+  select coalesce(array_agg(b.id), '{}') into v_back from back b;
+  perform holdfast._wake(holdfast._queue(release.queue));
+  return holdfast._settlement(release.ids, v_owned, v_back, strict);
+end $$;
+comment on function holdfast.release is 'Give messages back unworked: claimable at once, and not counted as a delivery';
+
+create or replace function holdfast._return(queue_id int, ids bigint[], at timestamptz, delay interval, error text, failed boolean)
+returns bigint[] language plpgsql volatile
+as $$
+declare
+  v_queue holdfast.queue;
+  v_back bigint[];
+  v_spent bigint[];
+begin
+  select q.* into v_queue from holdfast.queue q where q.id = _return.queue_id;
+  with back as (
+    update holdfast.message m set
+      deliveries = coalesce(m.deliveries, 0) + 1,
+      failures = case when failed then coalesce(m.failures, 0) + 1 else m.failures end,
+      last_error = coalesce(_return.error, m.last_error),
+      due_at = at + coalesce(delay, holdfast._backoff(v_queue, coalesce(m.failures, 0)))
+    where m.id = any (_return.ids)
+    returning m.id, m.deliveries >= nullif(coalesce(m.max_deliveries, v_queue.max_deliveries), 0) as spent
+  )
+  select coalesce(array_agg(b.id), '{}'), array_agg(b.id) filter (where b.spent) into v_back, v_spent from back b;
+  if v_spent is not null then
+    perform holdfast._bury(v_queue, v_spent, at);
+  end if;
+  return v_back;
+end $$;
+comment on function holdfast._return is 'A delivery did not work out: count it, and make the messages due again or bury them';
+
+create or replace function holdfast._backoff(queue holdfast.queue, failures int) returns interval language sql volatile
+  return make_interval(secs => least((queue).backoff_cap, (queue).backoff_base * (queue).backoff_factor ^ least(failures, 100))
+                               * (1 + (queue).backoff_jitter * random()));
+comment on function holdfast._backoff is 'How long to wait after so many failures';
+
+create or replace function holdfast._split_part() returns int language sql volatile
+  return 8388608 + floor(random() * 2139095040)::int;
+comment on function holdfast._split_part is 'A part number that is no lane''s';
+
+create or replace function holdfast._extend_lease(lease holdfast.lease, ids bigint[], deadline timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  if cardinality(_extend_lease.ids) = cardinality(lease.ids) then
+    update holdfast.lease l set deadline = _extend_lease.deadline where l.token = lease.token and l.part = lease.part;
+    return;
+  end if;
+  update holdfast.lease l set ids = array(select i from unnest(lease.ids) i where i not in (select unnest(_extend_lease.ids)))
+  where l.token = lease.token and l.part = lease.part;
+  insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by)
+  values (lease.token, holdfast._split_part(), lease.queue_id, lease.lane_id, lease.consumer, _extend_lease.deadline,
+          _extend_lease.ids, 0, pg_current_xact_id());
+end $$;
+comment on function holdfast._extend_lease is 'Set the deadline of a locked lease, or split some ids off into one of their own';
+
+create or replace function holdfast.extend(
+  queue text, token bigint, lease interval default null, ids bigint[] default null, strict boolean default false)
+returns holdfast.settlement
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(extend.queue);
+  v_deadline timestamptz := holdfast.now() + coalesce(extend.lease, v_queue.lease);
+  v_extended bigint[] := '{}';
+  v_lease holdfast.lease;
+  v_mine bigint[];
+  v_passes int := 0;
+begin
+  perform holdfast._check_lease(extend.lease);
+  -- Twice, for the same reason as in _unlease.
+  while v_passes < 2 and (extend.ids is null or cardinality(v_extended) < cardinality(extend.ids)) loop
+    v_passes := v_passes + 1;
+    for v_lease in
+      select l.* from holdfast.lease l join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
+      where l.token = extend.token and l.queue_id = v_queue.id and not l.ids <@ v_extended order by l.part for update of l
+    loop
+      v_mine := case when extend.ids is null then v_lease.ids
+                     else array(select i from unnest(v_lease.ids) i where i in (select unnest(extend.ids))) end;
+      continue when v_mine = '{}';
+      v_passes := 0;
+      v_extended := v_extended || v_mine;
+      perform holdfast._extend_lease(v_lease, v_mine, v_deadline);
+    end loop;
+  end loop;
+  return holdfast._settlement(extend.ids, v_extended, v_extended, strict);
+end $$;
+comment on function holdfast.extend is
+  'Hold these messages (null: all under the token) for another lease from now on; some of them get a lease of their own with the same token';
+
+create or replace function holdfast.next(
+  queue text, token bigint, max int default 1, lease interval default null, consumer text default null,
+  alone boolean default false, strict boolean default false)
+returns setof holdfast.delivery
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+begin
+  perform holdfast.ack(next.queue, next.token, null, strict);
+  -- The ack must be durable, so the claim may not lower synchronous_commit.
+  return query select * from holdfast.claim(next.queue, next.max, next.lease, next.consumer, false);
+end $$;
+comment on function holdfast.next is 'Ack everything under the token and claim again, in one call';
+
+-- 75_dead.sql
+-- Dead letters: messages that used up their deliveries live on in another queue, with where they came from.
+--
+-- Every move draws a new id; origin.root_id is the first one. A move is one transaction: it deletes and inserts.
+-- Moves pass max_depth and the size limit.
+
+create or replace function holdfast._bury(queue holdfast.queue, ids bigint[], at timestamptz) returns void
+language plpgsql volatile
+as $$
+declare
+  v_grave holdfast.queue;
+  v_ids regclass;
+  v_xid xid8;
+begin
+  if queue.dead_letter is null then
+    delete from holdfast.message m where m.id = any (_bury.ids);
+    return;
+  end if;
+  v_grave := holdfast._grave(queue.dead_letter);
+  v_ids := holdfast._ids(v_grave, v_grave.priority_default);
+  v_xid := pg_current_xact_id();
+  with gone as (
+    delete from holdfast.message m where m.id = any (_bury.ids) returning m.*
+  )
+  insert into holdfast.message (id, queue_id, enqueued_at, payload, body, content_type, headers, tag, correlation_id, last_error, origin)
+  select nextval(v_ids), v_grave.id, at, g.payload, g.body, g.content_type, g.headers, g.tag, g.correlation_id, g.last_error,
+         jsonb_strip_nulls(jsonb_build_object(
+           'queue', queue.name, 'id', g.id, 'root_id', coalesce((g.origin ->> 'root_id')::bigint, g.id),
+           'deliveries', g.deliveries, 'failures', coalesce(g.failures, 0), 'error', g.last_error, 'priority', l.priority,
+           'key', g.key, 'idempotency_key', g.idempotency_key, 'ordering_key', g.ordering_key, 'max_deliveries', g.max_deliveries,
+           'redrives', g.origin -> 'redrives', 'enqueued_at', g.enqueued_at, 'died_at', at))
+  from gone g join holdfast.lane l on l.id = g.id >> 40 order by g.id;
+  perform holdfast._wake(v_grave);
+end $$;
+comment on function holdfast._bury is 'Move messages that used up their deliveries to the dead-letter queue; without one they end';
+
+create or replace function holdfast._grave(queue text) returns holdfast.queue language plpgsql volatile
+as $$
+begin
+  if not exists (select from holdfast.queue q where q.name = _grave.queue) then
+    perform holdfast._create_queue(_grave.queue, '{"dead_letter": false, "max_deliveries": 0}');
+  end if;
+  return holdfast._queue(_grave.queue);
+end $$;
+comment on function holdfast._grave is 'A dead-letter queue, made on first use: it does not bury in turn';
+
+create or replace function holdfast.redrive(
+  queue text, ids bigint[] default null, filter jsonb default null, "limit" int default 1000, target text default null)
+returns table (id bigint, new_id bigint)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(redrive.queue);
+  v_target holdfast.queue;
+  v_grave holdfast.queue;
+  v_ids bigint[];
+  v_free bigint[];
+begin
+  perform holdfast._check_limit("limit");
+  perform holdfast._check_filter(filter);
+  v_target := holdfast._queue(coalesce(redrive.target, redrive.queue));
+  if v_queue.dead_letter is null then
+    perform holdfast._fail('QH105', format('queue "%s" has no dead-letter queue', v_queue.name), 'Its dead_letter is off.', 'Nothing to redrive.');
+  end if;
+  select q.* into v_grave from holdfast.queue q where q.name = v_queue.dead_letter;
+  if not found then
+    return;
+  end if;
+  -- Under the lane locks nobody claims a dead letter while it is being moved.
+  perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from
+    (select l.id from holdfast.lane l where l.queue_id = v_grave.id order by l.id) l;
+  v_ids := array(select d.id from holdfast._dead(v_grave, v_queue.name, redrive.ids, filter, "limit") d);
+  v_free := array(select m.id from holdfast.message m where m.id = any (v_ids)
+                  and m.id not in (select h.id from holdfast._holders(v_ids) h) for update skip locked);
+  return query select * from holdfast._move_back(v_target, v_free, holdfast.now());
+  perform holdfast._wake(v_target);
+end $$;
+comment on function holdfast.redrive is
+  'Send dead letters of this queue back to it, or to target: these ids, or those that match filter, oldest first. Those in somebody''s lease stay';
+
+create or replace function holdfast._check_filter(filter jsonb) returns void language plpgsql stable
+as $$
+declare
+  v_unknown text;
+begin
+  if filter is null then
+    return;
+  end if;
+  if jsonb_typeof(filter) <> 'object' then
+    perform holdfast._fail('QH403', 'filter must be a JSON object', format('Got %s.', left(filter::text, 100)), 'Fields: error, tag, dead_before, dead_after.');
+  end if;
+  select k into v_unknown from jsonb_object_keys(filter) k where k not in ('error', 'tag', 'dead_before', 'dead_after');
+  if found then
+    perform holdfast._fail('QH403', format('unknown field "%s" in filter', left(v_unknown, 100)), '', 'Fields: error, tag, dead_before, dead_after.');
+  end if;
+  perform (filter ->> 'dead_before')::timestamptz, (filter ->> 'dead_after')::timestamptz;
+exception
+  when data_exception then
+    perform holdfast._fail('QH403', 'filter has a bad time', sqlerrm, 'dead_before and dead_after take ISO times.');
+end $$;
+comment on function holdfast._check_filter is 'Refuse a bad filter of redrive';
+
+create or replace function holdfast._dead(grave holdfast.queue, queue text, ids bigint[], filter jsonb, "limit" int, after bigint default 0)
+returns setof holdfast.message language plpgsql stable
+as $$
+begin
+  return query
+    select m.* from holdfast.lane l
+      join holdfast.message m on m.id >= greatest(l.id::bigint << 40, after + 1) and m.id < (l.id + 1)::bigint << 40
+    where l.queue_id = grave.id and m.origin ->> 'queue' = _dead.queue
+      and (_dead.ids is null or m.id = any (_dead.ids))
+      and (filter ->> 'error' is null or position(filter ->> 'error' in m.last_error) > 0)
+      and (filter ->> 'tag' is null or m.tag = filter ->> 'tag')
+      and (filter ->> 'dead_before' is null or m.enqueued_at < (filter ->> 'dead_before')::timestamptz)
+      and (filter ->> 'dead_after' is null or m.enqueued_at > (filter ->> 'dead_after')::timestamptz)
+    order by m.id limit _dead."limit";
+end $$;
+comment on function holdfast._dead is 'Dead letters of a queue, oldest first';
+
+create or replace function holdfast._move_back(target holdfast.queue, ids bigint[], at timestamptz)
+returns table (id bigint, new_id bigint) language plpgsql volatile
+as $$
+declare
+  v_lanes jsonb;
+  v_xid xid8;
+begin
+  select jsonb_object_agg(p.priority, holdfast._ids(target, p.priority)) into v_lanes
+  from (select distinct coalesce((m.origin ->> 'priority')::smallint, target.priority_default) as priority
+        from holdfast.message m where m.id = any (_move_back.ids)) p;
+  v_xid := pg_current_xact_id();
+  return query
+    with gone as (
+      delete from holdfast.message m where m.id = any (_move_back.ids) returning m.*
+    ), numbered as (
+      select g.*, nextval((v_lanes ->> coalesce(g.origin ->> 'priority', target.priority_default::text))::regclass) as moved_id
+      from (select * from gone order by gone.id) g
+    ), moved as (
+      insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
+                                    max_deliveries, last_error, origin)
+      select n.moved_id, target.id, at, at + target.ttl, n.payload, n.body, n.content_type, n.headers, n.tag, n.correlation_id,
+             (n.origin ->> 'max_deliveries')::int, n.last_error,
+             n.origin || jsonb_build_object('redrives', coalesce((n.origin ->> 'redrives')::int, 0) + 1, 'redriven_at', at)
+      from numbered n
+    )
+    select n.id, n.moved_id from numbered n order by n.id;
+end $$;
+comment on function holdfast._move_back is 'Move dead letters into a queue, under new ids, with their deliveries at zero';
+
+create or replace function holdfast.discard(queue text, ids bigint[]) returns bigint[]
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(discard.queue);
+  v_gone bigint[];
+begin
+  with gone as (
+    delete from holdfast.message m where m.id = any (discard.ids)
+      and (m.queue_id = v_queue.id
+           or (m.origin ->> 'queue' = v_queue.name
+               and m.queue_id = (select q.id from holdfast.queue q where q.name = v_queue.dead_letter)))
+    returning m.id
+  )
+  select coalesce(array_agg(g.id order by g.id), '{}') into v_gone from gone g;
+  return v_gone;
+end $$;
+comment on function holdfast.discard is
+  'End messages of this queue, or dead letters that came from it, in whatever state they are; returns those that were there';
+
+-- 80_report.sql
+-- Reports: figures, leases, and the messages themselves. Nothing here changes a message.
+--
+-- Counting is subtraction: fresh = last id drawn - cursor. What lies behind the cursor is counted from the
+-- leases and the due index, at most 10,000 of each; above that a figure is an estimate, and says so.
+
+create or replace function holdfast._start(lane holdfast.lane) returns bigint language sql stable
+  return (select greatest(c.register, (select max(l.upto) from holdfast.lease l
+                                       where l.lane_id = (lane).id and l.upto > c.register and l.upto > 0))
+          from (select greatest(coalesce(pg_sequence_last_value((lane).cursor), 0), ((lane).id::bigint << 40) + 1) as register) c);
+comment on function holdfast._start is 'Where the fresh messages of a lane start, as far as is committed';
+
+create or replace function holdfast._figures(lane holdfast.lane, at timestamptz) returns holdfast._figures
+language plpgsql stable
+as $$
+declare
+  v_start bigint := holdfast._start(lane);
+  v_last bigint := coalesce(pg_sequence_last_value(lane.ids), v_start - 1);
+  v_out holdfast._figures;
+  v_ahead bigint;
+  v_most int := 0;
+begin
+  v_out.drawn := v_last - (lane.id::bigint << 40);
+  select count(*) filter (where w.due_at <= at), count(*) filter (where w.due_at > at and w.due_at < 'infinity'),
+         count(*) filter (where w.due_at = 'infinity'), count(*) filter (where w.id >= v_start), count(*),
+         min(w.enqueued_at) filter (where w.due_at <= at)
+  into v_out.due, v_out.scheduled, v_out.blocked, v_ahead, v_most, v_out.oldest
+  from (select m.id, m.due_at, m.enqueued_at from holdfast.message m
+        where m.id >> 40 = lane.id and m.due_at > '-infinity' order by m.due_at limit 10001) w;
+  select coalesce(sum(cardinality(l.ids)), 0), greatest(v_most, count(*)) into v_out.in_flight, v_most
+  from (select l.ids from holdfast.lease l where l.lane_id = lane.id order by l.deadline limit 10001) l;
+  v_out.fresh := greatest(v_last - v_start + 1 - v_ahead, 0);
+  if v_last - v_start < 10000 then
+    select count(*), least(min(m.enqueued_at), v_out.oldest) into v_out.fresh, v_out.oldest from holdfast.message m
+    where m.id >= v_start and m.id < (lane.id + 1)::bigint << 40 and m.due_at is null;
+  else
+    select least(m.enqueued_at, v_out.oldest) into v_out.oldest
+    from (select m.enqueued_at, m.due_at from holdfast.message m
+          where m.id >= v_start and m.id < (lane.id + 1)::bigint << 40 order by m.id limit 1000) m
+    where m.due_at is null limit 1;
+  end if;
+  v_out.exact := v_most <= 10000 and v_last - v_start < 10000;
+  return v_out;
+end $$;
+comment on function holdfast._figures is 'Count a lane';
+
+create or replace function holdfast._depth_at_most(queue holdfast.queue) returns bigint language sql stable
+  return (select coalesce(sum((f).fresh + (f).due + (f).scheduled + (f).blocked + (f).in_flight), 0)::bigint
+          from (select holdfast._figures(l, holdfast.now()) as f from holdfast.lane l where l.queue_id = (queue).id) counted);
+comment on function holdfast._depth_at_most is 'The depth of a queue, holes included';
+
+create or replace function holdfast._count_dead(queue holdfast.queue) returns bigint language sql stable
+  return (select count(*) from (
+    select from holdfast.queue q join holdfast.lane l on l.queue_id = q.id
+      join holdfast.message m on m.id >= l.id::bigint << 40 and m.id < (l.id + 1)::bigint << 40
+    where q.name = (queue).dead_letter and m.origin ->> 'queue' = (queue).name limit 10001) counted);
+comment on function holdfast._count_dead is 'How many dead letters came from this queue; 10,001 means more';
+
+create or replace function holdfast.queue_stats(queue text) returns setof holdfast.stats
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(queue_stats.queue);
+  v_now timestamptz := holdfast.now();
+  v_dead bigint := holdfast._count_dead(v_queue);
+begin
+  return query
+    with counted as (
+      select holdfast._figures(l, v_now) as f from holdfast.lane l where l.queue_id = v_queue.id
+    ), summed as (
+      select sum((c.f).fresh)::bigint as fresh, sum((c.f).due)::bigint as due, sum((c.f).scheduled)::bigint as scheduled,
+             sum((c.f).blocked)::bigint as blocked, sum((c.f).in_flight)::bigint as in_flight,
+             sum((c.f).drawn)::bigint as drawn, min((c.f).oldest) as oldest, bool_and((c.f).exact) as exact
+      from counted c
+    ), best as (
+      -- A figure that reached the limit of counting is replaced by what maintain() counted in full.
+      select s.fresh + case when s.due > 10000 then greatest(s.due, t.due) else s.due end as ready,
+             case when s.scheduled > 10000 then greatest(s.scheduled, t.scheduled) else s.scheduled end as scheduled,
+             case when s.blocked > 10000 then greatest(s.blocked, t.blocked) else s.blocked end as blocked,
+             case when s.exact then s.in_flight else greatest(s.in_flight, t.in_flight) end as in_flight,
+             s.drawn, s.oldest, s.exact
+      from summed s left join holdfast.tally t on t.queue_id = v_queue.id
+    )
+    select v_queue.name, b.ready, b.scheduled, b.blocked, b.in_flight, v_dead, b.ready + b.scheduled + b.blocked + b.in_flight,
+           v_now - b.oldest, b.exact and v_dead <= 10000, v_queue.paused,
+           jsonb_build_object('sent', b.drawn, 'ended', greatest(b.drawn - (b.ready + b.scheduled + b.blocked + b.in_flight), 0))
+    from best b;
+end $$;
+comment on function holdfast.queue_stats is
+  'Figures of a queue. exact: false means that some are estimates (above 10,000). counters count ids, those of rolled-back sends included';
+
+create or replace function holdfast.queues()
+returns table (queue text, paused boolean, created_at timestamptz, config jsonb, effective jsonb)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return query
+    select q.name, q.paused, q.created_at, q.config, holdfast._effective(q.name, q.config) from holdfast.queue q order by q.name;
+end $$;
+comment on function holdfast.queues is 'All queues: their own configuration, and what holds';
+
+create or replace function holdfast.leases(queue text, "limit" int default 100)
+returns table (consumer text, priority int, messages int, deadline timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(leases.queue);
+begin
+  perform holdfast._check_limit("limit");
+  return query
+    select s.consumer, n.priority::int, cardinality(s.ids), s.deadline
+    from holdfast.lane n cross join lateral (
+      select l.consumer, l.ids, l.deadline from holdfast.lease l
+      where l.lane_id = n.id and l.ids <> '{}' order by l.deadline limit leases."limit") s
+    where n.queue_id = v_queue.id
+    order by s.deadline limit leases."limit";
+end $$;
+comment on function holdfast.leases is 'Who holds how many messages until when, the first to run out first';
+
+create or replace function holdfast._holders(ids bigint[])
+returns table (id bigint, token bigint, consumer text, deadline timestamptz) language plpgsql stable
+as $$
+begin
+  -- An id that came by the cursor is in the lease with the next upto; any other in a lease with upto = 0.
+  return query
+    select i.id, h.token, h.consumer, h.deadline
+    from unnest(_holders.ids) i(id) cross join lateral (
+      (select l.token, l.consumer, l.deadline from holdfast.lease l where l.upto = 0 and l.ids @> array[i.id] limit 1)
+      union all
+      (select l.token, l.consumer, l.deadline from holdfast.lease l
+       where l.lane_id = (i.id >> 40)::int and l.upto > 0 and i.id = any (l.ids)
+         and l.upto = (select f.upto from holdfast.lease f where f.lane_id = (i.id >> 40)::int and f.upto > i.id and f.upto > 0
+                       order by f.upto limit 1)
+       limit 1)
+      limit 1) h
+    where exists (select from holdfast.boot b where b.lane_id = (i.id >> 40)::int and holdfast._ours(b));
+end $$;
+comment on function holdfast._holders is 'In whose lease these ids are';
+
+create or replace function holdfast.holders(queue text, ids bigint[])
+returns table (id bigint, token bigint, consumer text, deadline timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(holders.queue);
+begin
+  return query
+    select h.* from holdfast._holders(array(
+      select distinct i from unnest(holders.ids) i join holdfast.lane l on l.id = i >> 40 where l.queue_id = v_queue.id)) h
+    order by h.id;
+end $$;
+comment on function holdfast.holders is 'The token, consumer and deadline under which these messages are held; those that nobody holds are left out';
+
+create or replace function holdfast._held(token bigint, lane_id int) returns setof holdfast.delivery language plpgsql stable
+as $$
+begin
+  return query
+    select l.token, m.id, q.name, m.payload, m.body, m.content_type, m.headers, n.priority::int, m.key, m.ordering_key,
+           m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, q.max_deliveries),
+           m.enqueued_at, l.deadline, m.last_error, m.origin
+    from holdfast.lease l join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
+      join holdfast.lane n on n.id = l.lane_id join holdfast.queue q on q.id = l.queue_id
+      cross join lateral unnest(l.ids) with ordinality i(id, nth) join holdfast.message m on m.id = i.id
+    where l.token = _held.token and (_held.lane_id is null or l.lane_id = _held.lane_id)
+    order by n.priority desc, l.upto > 0, i.nth;
+end $$;
+comment on function holdfast._held is 'The messages under a token, in one lane or all: by priority, then those that waited before';
+
+create or replace function holdfast.held(queue text, token bigint) returns setof holdfast.delivery
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+begin
+  perform holdfast._queue(held.queue);
+  return query select h.* from holdfast._held(held.token, null) h where h.queue = held.queue;
+end $$;
+comment on function holdfast.held is 'The messages that are held under this token now';
+
+create or replace function holdfast._entry(message holdfast.message, queue text, state text) returns holdfast.entry language sql stable
+  return ((message).id, queue, state, (message).payload, (message).body, (message).content_type, (message).headers,
+          (select l.priority::int from holdfast.lane l where l.id = (message).id >> 40), (message).key, (message).ordering_key,
+          (message).correlation_id, (message).tag, coalesce((message).deliveries, 0), coalesce((message).failures, 0),
+          coalesce((message).max_deliveries, (select q.max_deliveries from holdfast.queue q where q.id = (message).queue_id)),
+          (message).enqueued_at, case when isfinite((message).due_at) then (message).due_at end, (message).expires_at,
+          (message).last_error, (message).origin)::holdfast.entry;
+comment on function holdfast._entry is 'A message as a report shows it';
+
+create or replace function holdfast._of_state(lane holdfast.lane, state text, after bigint, "limit" int, at timestamptz)
+returns setof holdfast.message language plpgsql stable
+as $$
+begin
+  if state = 'in_flight' then
+    return query
+      select m.* from (select l.ids from holdfast.lease l where l.lane_id = lane.id and l.ids <> '{}' order by l.deadline limit 10000) l
+        cross join lateral unnest(l.ids) i(id) join holdfast.message m on m.id = i.id
+      where m.id > after order by m.id limit _of_state."limit";
+  elsif state = 'scheduled' then
+    return query
+      select w.* from (select m.* from holdfast.message m where m.id >> 40 = lane.id and m.due_at > at and m.due_at < 'infinity'
+                       order by m.due_at limit 10000) w
+      where w.id > after order by w.id limit _of_state."limit";
+  else
+    return query
+      select w.* from (
+        (select d.* from (select m.* from holdfast.message m where m.id >> 40 = lane.id and m.due_at > '-infinity' and m.due_at <= at
+                          order by m.due_at limit 10000) d where d.id > after order by d.id limit _of_state."limit")
+        union all
+        (select m.* from holdfast.message m where m.id >= greatest(holdfast._start(lane), after + 1) and m.id < (lane.id + 1)::bigint << 40
+           and m.due_at is null order by m.id limit _of_state."limit")) w
+      order by w.id limit _of_state."limit";
+  end if;
+end $$;
+comment on function holdfast._of_state is 'Messages of a lane in a state, by id; of those behind the cursor it looks at 10,000';
+
+create or replace function holdfast.browse(queue text, state text default 'ready', "limit" int default 100, after bigint default null)
+returns setof holdfast.entry
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(browse.queue);
+  v_lane holdfast.lane;
+  v_after_priority smallint;
+  v_left int := "limit";
+  v_shown int;
+begin
+  perform holdfast._check_limit("limit");
+  if state is null or state not in ('ready', 'scheduled', 'in_flight', 'dead') then
+    perform holdfast._fail('QH401', 'unknown state', format('Got %s.', coalesce(quote_literal(left(state, 50)), 'null')),
+      'state takes ready, scheduled, in_flight or dead.');
+  end if;
+  if state = 'dead' then
+    return query select (holdfast._entry(d, q.name, 'dead')).* from holdfast.queue q
+      cross join lateral holdfast._dead(q, v_queue.name, null, null, "limit", coalesce(after, 0)) d
+    where q.name = v_queue.dead_letter;
+    return;
+  end if;
+  select l.priority into v_after_priority from holdfast.lane l where l.id = after >> 40;
+  for v_lane in
+    select l.* from holdfast.lane l where l.queue_id = v_queue.id
+      and (v_after_priority is null or (l.priority, -l.id) <= (v_after_priority, -(after >> 40)))
+    order by l.priority desc, l.id
+  loop
+    return query select (holdfast._entry(m, v_queue.name, state)).*
+      from holdfast._of_state(v_lane, state, coalesce(after, 0), v_left, holdfast.now()) m;
+    get diagnostics v_shown = row_count;
+    v_left := v_left - v_shown;
+    exit when v_left <= 0;
+  end loop;
+end $$;
+comment on function holdfast.browse is
+  'Look at messages without taking them: a page by priority and id; pass the last id as after for the next one';
+
+create or replace function holdfast.message(queue text, id bigint) returns setof holdfast.entry
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(message.queue);
+  v_message holdfast.message;
+  v_home holdfast.queue;
+  v_state text;
+begin
+  select m.* into v_message from holdfast.message m where m.id = message.id;
+  select q.* into v_home from holdfast.queue q where q.id = v_message.queue_id;
+  if v_home.id = v_queue.id then
+    v_state := case when exists (select from holdfast._holders(array[v_message.id])) then 'in_flight'
+                    when v_message.due_at = 'infinity' then 'blocked'
+                    when v_message.due_at > holdfast.now() then 'scheduled' else 'ready' end;
+  elsif v_home.name = v_queue.dead_letter and v_message.origin ->> 'queue' = v_queue.name then
+    v_state := 'dead';
+  else
+    return;
+  end if;
+  return next holdfast._entry(v_message, v_home.name, v_state);
+end $$;
+comment on function holdfast.message is 'One message of this queue, or one dead letter that came from it';
+
+-- 85_maintain.sql
+-- Maintenance: what no caller waits for. Safe from any number of processes at once; each call takes a bounded
+-- number of lanes in turn, and skips those that are busy.
+--
+-- The audit turns every defect that could strand a message into a delay: a message behind the cursor that is in
+-- no lease and not due is made due.
+
+create or replace function holdfast._audit(lane holdfast.lane, at timestamptz) returns int language plpgsql volatile
+as $$
+declare
+  v_from bigint;
+  v_next bigint;
+  v_cursor bigint := coalesce(pg_sequence_last_value(lane.cursor), 0);
+  v_stranded bigint[];
+begin
+  select greatest(b.audited, lane.id::bigint << 40) into v_from from holdfast.boot b where b.lane_id = lane.id;
+  with chunk as (
+    select m.id, m.due_at from holdfast.message m where m.id > v_from and m.id < v_cursor order by m.id limit 2000
+  ), suspect as (
+    select c.id from chunk c where c.due_at is null or c.due_at = '-infinity'
+  ), leased as (
+    select h.id from holdfast._holders(array(select s.id from suspect s)) h
+  )
+  select (select max(c.id) from chunk c), array(select s.id from suspect s where s.id not in (select l.id from leased l))
+  into v_next, v_stranded;
+  update holdfast.message m set due_at = at
+  where m.id = any (array(select s.id from holdfast.message s where s.id = any (v_stranded)
+                          and (s.due_at is null or s.due_at = '-infinity') for update skip locked));
+  update holdfast.boot b set audited = coalesce(v_next, 0) where b.lane_id = lane.id and b.audited <> coalesce(v_next, 0);
+  return coalesce(cardinality(v_stranded), 0);
+end $$;
+comment on function holdfast._audit is 'Under the lane lock: look at the next 2,000 messages behind the cursor, and make those due that nobody holds';
+
+create or replace function holdfast._tally(counted int, at timestamptz) returns void language plpgsql volatile
+as $$
+begin
+  insert into holdfast.tally (queue_id, counted_at, in_flight, due, scheduled, blocked)
+  select _tally.counted, at,
+    (select coalesce(sum(cardinality(l.ids)), 0) from holdfast.lane n join holdfast.lease l on l.lane_id = n.id where n.queue_id = _tally.counted),
+    d.due, d.scheduled, d.blocked
+  from (select count(*) filter (where m.due_at <= at) as due, count(*) filter (where m.due_at > at and m.due_at < 'infinity') as scheduled,
+               count(*) filter (where m.due_at = 'infinity') as blocked
+        from holdfast.lane n join holdfast.message m on m.id >> 40 = n.id and m.due_at > '-infinity'
+        where n.queue_id = _tally.counted) d
+  on conflict (queue_id) do update set counted_at = excluded.counted_at, in_flight = excluded.in_flight, due = excluded.due,
+    scheduled = excluded.scheduled, blocked = excluded.blocked;
+end $$;
+comment on function holdfast._tally is 'Count in full what queue_stats counts up to 10,000';
+
+create or replace function holdfast._end_overdue_holders() returns int language plpgsql volatile
+as $$
+declare
+  v_holder record;
+  v_ended int := 0;
+begin
+  for v_holder in
+    select distinct k.pid from pg_locks k join pg_stat_activity a on a.pid = k.pid
+    where k.locktype = 'advisory' and k.classid = holdfast._lane_lock() and k.objsubid = 2 and k.granted
+      and k.database = holdfast._database_oid() and k.pid <> pg_backend_pid()
+      and a.xact_start < clock_timestamp() - interval '5 minutes'
+  loop
+    begin
+      v_ended := v_ended + pg_terminate_backend(v_holder.pid)::int;
+    exception
+      when insufficient_privilege then
+        raise warning 'process % has held a lane for over five minutes, and may not be ended by this user', v_holder.pid;
+    end;
+  end loop;
+  return v_ended;
+end $$;
+comment on function holdfast._end_overdue_holders is 'End sessions that claimed and kept their transaction open for five minutes: they block a lane';
+
+create or replace function holdfast._maintain_lane(lane holdfast.lane, at timestamptz) returns jsonb language plpgsql volatile
+as $$
+declare
+  v_clean boolean := pg_current_xact_id_if_assigned() is null;
+  v_swept int;
+  v_audited int;
+begin
+  if holdfast._boot_lane(lane) then
+    return '{"booted": 1}';
+  end if;
+  perform holdfast._advance(lane);
+  v_swept := holdfast._sweep_lane(lane, at, v_clean);
+  if v_clean and pg_sequence_last_value(lane.gap_look) > 0 then
+    -- Lanes whose claims always follow writes get their horizons here. Nothing is taken: there is no lease to put it in.
+    update holdfast.gap g set horizon = pg_current_xact_id() where g.lane_id = lane.id and g.horizon is null;
+  end if;
+  v_audited := holdfast._audit(lane, at);
+  return jsonb_build_object('swept', v_swept, 'found', v_audited);
+end $$;
+comment on function holdfast._maintain_lane is 'Under the lane lock: sweep, horizons, audit';
+
+create or replace function holdfast.maintain() returns jsonb
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_began timestamptz := clock_timestamp();
+  v_turn bigint := coalesce(pg_sequence_last_value('holdfast.turn'), 0);
+  v_lane holdfast.lane;
+  v_did jsonb;
+  v_lanes int := 0;
+  v_booted int := 0;
+  v_swept int := 0;
+  v_found int := 0;
+  v_busy int := 0;
+  v_ended int := holdfast._end_overdue_holders();
+begin
+  for v_lane in select l.* from holdfast.lane l order by (l.id <= v_turn), l.id loop
+    if pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) then
+      v_did := holdfast._maintain_lane(v_lane, holdfast.now());
+      v_booted := v_booted + coalesce((v_did ->> 'booted')::int, 0);
+      v_swept := v_swept + coalesce((v_did ->> 'swept')::int, 0);
+      v_found := v_found + coalesce((v_did ->> 'found')::int, 0);
+    else
+      v_busy := v_busy + 1;
+    end if;
+    perform holdfast._tally(v_lane.queue_id, holdfast.now());
+    v_lanes := v_lanes + 1;
+    perform setval('holdfast.turn', v_lane.id);
+    exit when clock_timestamp() > v_began + interval '100 ms';
+  end loop;
+  return jsonb_build_object('lanes', v_lanes, 'busy', v_busy, 'booted', v_booted, 'swept', v_swept, 'found', v_found,
+                            'holders_ended', v_ended, 'done', v_lanes >= (select count(*) from holdfast.lane));
+end $$;
+comment on function holdfast.maintain is
+  'Sweep, audit and count, some lanes a call, in turn; call it every few seconds, and again while done is false. found: messages that were stranded';
+
+-- 90_grants.sql
+-- Rights. Every public function runs as the owner of the schema; a role gets the verbs it needs, and no table.
+
+revoke all on all functions in schema holdfast from public;
+revoke all on all tables in schema holdfast from public;
+
+do $$
+declare
+  v_grant record;
+begin
+  for v_grant in
+    select * from (values
+      ('holdfast_producer', '{send,send_batch,send_many,now}'::text[]),
+      ('holdfast_consumer', '{claim,next,ack,nack,release,extend,held,holders,listen,browse,message,queue_stats,now}'),
+      ('holdfast_monitor', '{queue_stats,queues,leases,now}'),
+      ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
+                          where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
+    ) g(role, verbs)
+    where exists (select from pg_roles r where r.rolname = g.role)
+  loop
+    execute format('grant usage on schema holdfast to %I', v_grant.role);
+    execute (select string_agg(format('grant execute on function %s to %I', p.oid::regprocedure, v_grant.role), '; ')
+             from pg_proc p where p.pronamespace = 'holdfast'::regnamespace and p.proname = any (v_grant.verbs));
+    if v_grant.role in ('holdfast_producer', 'holdfast_admin') then
+      execute format('grant insert (queue, payload, body, content_type, headers, priority, deliver_at, expires_at, correlation_id, tag, '
+                     'max_deliveries) on holdfast.inbox to %I', v_grant.role);
+    end if;
+  end loop;
+end $$;
+
+grant select on holdfast.migration to public;
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (0, 'functions', '48fe4c60329c70396a008244331e24c640574ee4111d8d9c519a07000358cb2f', false);
+\else
+do $install$
+begin
+    if exists (
+        select from holdfast.migration as there
+        full join (values
+            (1, '53586e6fbb671452902b8976e973f7eff61dfb73794b5fbc2a4c51a3b8e8d813'),
+            (0, '48fe4c60329c70396a008244331e24c640574ee4111d8d9c519a07000358cb2f')
+        ) as here (version, checksum) using (version, checksum)
+        where there.name is null or here.version is null
+    ) then
+        raise exception 'another version of Holdfast is installed in this database'
+            using errcode = 'QH503', hint = 'Run: holdfast migrate';
+    end if;
+end
+$install$;
+\echo 'This version of Holdfast is installed already: nothing to do.'
+\endif
+commit;

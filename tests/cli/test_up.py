@@ -1,0 +1,99 @@
+"""holdfast up: one command to a running queue, and one signal to its end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.cli.conftest import PATIENCE, PROGRAM, environment, execute
+from tests.waiting import eventually
+
+
+@contextmanager
+def started(*words: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    """holdfast up in a folder; killed at the end if it still runs."""
+    with subprocess.Popen(
+        [str(PROGRAM), "up", *words],
+        env=environment(),
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> str:
+    """What it prints, up to a line that contains the text."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            return "".join(lines)
+    raise AssertionError(f"it ended without saying {text!r}: {lines} {process.communicate()}")
+
+
+def is_gone(url: str) -> bool:
+    try:
+        psycopg.connect(url, connect_timeout=5).close()
+    except psycopg.OperationalError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_up_serves_until_a_signal_and_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
+    with started("--json", cwd=tmp_path) as process:
+        up = json.loads(read_until(process, "url"))
+        beside = execute("send", "demo", '{"from": "beside"}', env=environment(), cwd=tmp_path)
+        with psycopg.connect(up["url"]) as connection:
+            ready = connection.execute("select ready from holdfast.queue_stats('demo')").fetchone()
+
+        process.send_signal(number)
+        out, err = process.communicate(timeout=PATIENCE)
+
+    assert (up["queue"], up["acked"]) == ("demo", 3)
+    assert (beside.code, ready) == (0, (1,))
+    assert (process.returncode, out, err) == (0, "", "")
+    eventually(lambda: is_gone(up["url"]), what="the server is stopped", timeout=PATIENCE)
+
+
+def test_up_tells_people_how_to_go_on_and_touches_no_message_of_theirs(tmp_path: Path) -> None:
+    texts = []
+    for _ in range(2):
+        with started(cwd=tmp_path) as process:
+            texts.append(read_until(process, "Ctrl-C ends it."))
+            execute("send", "demo", "1", env=environment(), cwd=tmp_path)
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=PATIENCE)
+            assert (process.returncode, out, err) == (0, "Stopping.\n", "")
+    left = execute("stats", "demo", "--json", env=environment(), cwd=tmp_path)
+
+    assert "psql 'postgresql://" in texts[0]
+    assert "from holdfast import Holdfast" in texts[0]
+    assert "Sent, claimed and acked 3 messages" in texts[0]
+    assert "Sent, claimed and acked" not in texts[1]
+    assert left.document["ready"] == 2
+
+
+def test_ctrl_c_while_it_starts_exits_with_130(tmp_path: Path) -> None:
+    with started(cwd=tmp_path) as process:
+        eventually((tmp_path / ".holdfast" / "users").exists, what="it is starting", timeout=PATIENCE)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
+
+    assert process.returncode == 130

@@ -1,0 +1,74 @@
+"""The examples run as they are, and so does every piece of Python in docs/client.md."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import ERRORS, AsyncHoldfast, Holdfast
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+GUIDE = ROOT / "docs" / "client.md"
+PATIENCE = 120.0  # seconds an example takes at most
+
+EXPECTED = {
+    "first_message.py": "got {'hello': 'world'} with the tag greeting",
+    "worker.py": "dead: 0, because of division by zero",
+    "async_worker.py": "done by all workers: 30",
+    "transactions.py": "order 1: shipped\norder 2: cancelled",
+    "bulk_load.py": "waiting in the queue: 100,000",
+    "dead_letters.py": "done at last: {'invoice': 7}",
+}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_runs_twice_and_prints_what_it_should(database_url: str, example: Path) -> None:
+    env = {**os.environ, "HOLDFAST_DATABASE_URL": database_url}
+    command = [sys.executable, "-W", "error", str(example)]
+
+    for _ in range(2):
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+        assert (done.returncode, done.stderr) == (0, "")
+        assert EXPECTED[example.name] in done.stdout
+
+
+def blocks() -> list[str]:
+    """The pieces of Python in the guide."""
+    return re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def test_every_piece_of_python_in_the_guide_runs(database_url: str) -> None:
+    """In order and in one namespace, as a reader would type them; `url` is the reader's database."""
+    names: dict[str, object] = {"url": database_url, "print": lambda *words: None}
+
+    for number, block in enumerate(blocks()):
+        code = compile(block, f"{GUIDE.name}, piece {number}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        if code.co_flags & inspect.CO_COROUTINE:
+            asyncio.run(eval(code, names))
+        else:
+            exec(code, names)
+
+
+def test_the_guide_names_every_method_error_and_value() -> None:
+    text = GUIDE.read_text()
+    methods = {name for name, _ in inspect.getmembers(Holdfast, inspect.isfunction) if name[0] != "_"}
+    wanted = methods | set(ERRORS) | {kind.__name__ for kind in ERRORS.values()} | set(holdfast.__all__)
+
+    assert not sorted(name for name in wanted if f"`{name}" not in text)
+
+
+def test_the_guide_names_every_option_of_the_constructor() -> None:
+    options = set(inspect.signature(AsyncHoldfast.__init__).parameters) - {"self"}
+
+    assert not sorted(name for name in options if f"`{name}" not in GUIDE.read_text())

@@ -1,0 +1,33 @@
+"""Rows become values by the names of their columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import Settlement
+from holdfast.client._rows import record
+
+
+def test_columns_may_come_in_any_order_and_with_others_between(conn: psycopg.Connection[Any]) -> None:
+    cursor = conn.cursor(row_factory=record(Settlement))
+
+    row = cursor.execute("select array[2::int8] as skipped, 1 as news, array[1::int8] as settled").fetchone()
+
+    assert row == Settlement(settled=[1], skipped=[2])
+
+
+def test_a_missing_column_is_an_error(conn: psycopg.Connection[Any]) -> None:
+    cursor = conn.cursor(row_factory=record(Settlement))
+
+    with pytest.raises(TypeError, match="skipped"):
+        cursor.execute("select array[1::int8] as settled").fetchone()
+
+
+def test_values_can_not_be_changed() -> None:
+    settlement = Settlement(settled=[1], skipped=[])
+
+    with pytest.raises(AttributeError):
+        settlement.settled = []  # type: ignore[misc]  # that it is refused is the point

@@ -1,0 +1,101 @@
+"""The client and the SQL functions have the same surface: names, arguments, types, columns."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import (
+    AsyncHoldfast,
+    Delivery,
+    Entry,
+    Holder,
+    Lease,
+    QueueInfo,
+    QueueStats,
+    Redriven,
+    Settlement,
+)
+from holdfast.client._bulk import COLUMNS
+from holdfast.client._calls import TYPES
+
+FUNCTIONS = """
+select p.proname, coalesce(p.proargnames[1:p.pronargs], '{}'),
+       array(select format_type(t, null) from unnest(p.proargtypes) with ordinality a(t, n) order by n)
+from pg_proc p
+where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\\_%'
+  and p.prorettype <> 'trigger'::regtype
+"""
+FOR_TESTS_ONLY = {"set_clock"}
+OF_THE_CLIENT_ONLY = {"close", "transaction", "bulk_send"}
+FILLED_IN_BY_THE_CLIENT = {"alone"}
+WAITING = {"wait"}
+
+
+def functions(conn: psycopg.Connection[Any]) -> dict[str, dict[str, str]]:
+    """The public SQL functions, each with its arguments and their types."""
+    found = conn.execute(FUNCTIONS).fetchall()
+    return {
+        name: dict(zip(arguments, types, strict=True))
+        for name, arguments, types in found
+        if name not in FOR_TESTS_ONLY
+    }
+
+
+def methods() -> dict[str, set[str]]:
+    """The public methods of the client, each with its parameters."""
+    members = inspect.getmembers(AsyncHoldfast, inspect.isfunction)
+    return {
+        name: set(inspect.signature(method).parameters) - {"self"} - WAITING
+        for name, method in members
+        if not name.startswith("_") and name not in OF_THE_CLIENT_ONLY
+    }
+
+
+def test_every_function_has_a_method_and_every_method_a_function(conn: psycopg.Connection[Any]) -> None:
+    assert set(methods()) == set(functions(conn))
+
+
+def test_methods_take_the_arguments_of_their_functions(conn: psycopg.Connection[Any]) -> None:
+    wanted = {name: set(arguments) - FILLED_IN_BY_THE_CLIENT for name, arguments in functions(conn).items()}
+
+    assert methods() == wanted
+
+
+def test_arguments_are_sent_with_the_types_of_the_functions(conn: psycopg.Connection[Any]) -> None:
+    declared = {pair for arguments in functions(conn).values() for pair in arguments.items()}
+
+    assert declared == set(TYPES.items())
+
+
+@pytest.mark.parametrize(
+    ("kind", "query"),
+    [
+        (Delivery, "select * from holdfast.claim('q')"),
+        (Settlement, "select * from holdfast.ack('q', 1)"),
+        (Entry, "select * from holdfast.browse('q')"),
+        (Holder, "select * from holdfast.holders('q', '{}')"),
+        (Lease, "select * from holdfast.leases('q')"),
+        (QueueStats, "select * from holdfast.queue_stats('q')"),
+        (QueueInfo, "select * from holdfast.queues()"),
+        (Redriven, "select * from holdfast.redrive('q')"),
+    ],
+)
+def test_values_have_the_columns_of_their_functions(
+    conn: psycopg.Connection[Any], kind: Any, query: str
+) -> None:
+    conn.execute("select holdfast.create_queue('q')")
+
+    columns = conn.execute(query.encode()).description
+
+    assert [column.name for column in columns or ()] == [field.name for field in dataclasses.fields(kind)]
+
+
+def test_the_inbox_has_the_columns_that_bulk_send_fills(conn: psycopg.Connection[Any]) -> None:
+    columns = conn.execute("select * from holdfast.inbox").description
+
+    assert {column.name for column in columns or ()} - {"n"} == set(COLUMNS)

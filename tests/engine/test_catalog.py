@@ -1,0 +1,339 @@
+"""The catalog: what every function, table, type and sequence of the schema must have.
+
+1. Everything in the schema has a comment.
+2. Functions have the volatility they are meant to have: verbs are volatile, reports stable.
+3. Public functions run as their owner with a fixed search_path; so do trigger functions.
+4. Public functions that reach engine tables plan generically, without sequential scans and JIT; private
+   functions set none of that: they run under the public one's settings.
+5. Nothing can be executed, read or written by PUBLIC, except for the migrator's record.
+6. Arguments have the names and order of the contract.
+7. No exception block in the hot verbs: it would cost a subtransaction.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, LiteralString
+
+import psycopg
+import pytest
+
+from tests.fix_database import fresh_database
+
+Conn = psycopg.Connection[Any]
+
+# A question mark stands for "default null".
+SIGNATURES = {
+    "ack": "queue text, token bigint, ids bigint[]?, strict boolean = false",
+    "browse": "queue text, state text = 'ready'::text, \"limit\" integer = 100, after bigint?",
+    "claim": "queue text, max integer = 1, lease interval?, consumer text?, alone boolean = false",
+    "configure_defaults": "config jsonb",
+    "configure_queue": "queue text, config jsonb",
+    "create_queue": "queue text, config jsonb = '{}'::jsonb",
+    "discard": "queue text, ids bigint[]",
+    "drop_queue": "queue text",
+    "extend": "queue text, token bigint, lease interval?, ids bigint[]?, strict boolean = false",
+    "held": "queue text, token bigint",
+    "holders": "queue text, ids bigint[]",
+    "leases": 'queue text, "limit" integer = 100',
+    "listen": "queue text, patience interval = '00:00:30'::interval",
+    "maintain": "",
+    "message": "queue text, id bigint",
+    "nack": "queue text, token bigint, ids bigint[]?, delay interval?, error text?, strict boolean = false",
+    "next": "queue text, token bigint, max integer = 1, lease interval?, consumer text?,"
+    " alone boolean = false, strict boolean = false",
+    "now": "",
+    "pause_queue": "queue text",
+    "queue_stats": "queue text",
+    "queues": "",
+    "redrive": 'queue text, ids bigint[]?, filter jsonb?, "limit" integer = 1000, target text?',
+    "release": "queue text, token bigint, ids bigint[]?, strict boolean = false",
+    "repair": "queue text?, unreadable_only boolean = false",
+    "resume_queue": "queue text",
+    "send": "queue text, payload jsonb?, body bytea?, content_type text?, headers jsonb?, priority integer?,"
+    " delay interval?, deliver_at timestamptz?, ttl interval?, expires_at timestamptz?, correlation_id uuid?,"
+    " tag text?, max_deliveries integer?",
+    "send_batch": "queue text, payloads jsonb[], content_type text?, headers jsonb?, priority integer?,"
+    " delay interval?, deliver_at timestamptz?, ttl interval?, expires_at timestamptz?, correlation_id uuid?,"
+    " tag text?, max_deliveries integer?",
+    "send_many": "queue text, messages jsonb",
+    "set_clock": "at timestamptz",
+    "sweep": "queue text",
+}
+
+RESULTS = {
+    "ack": "holdfast.settlement",
+    "browse": "SETOF holdfast.entry",
+    "claim": "SETOF holdfast.delivery",
+    "configure_defaults": "jsonb",
+    "configure_queue": "jsonb",
+    "create_queue": "boolean",
+    "discard": "bigint[]",
+    "drop_queue": "boolean",
+    "extend": "holdfast.settlement",
+    "held": "SETOF holdfast.delivery",
+    "holders": "TABLE(id bigint, token bigint, consumer text, deadline timestamptz)",
+    "leases": "TABLE(lease_id bigint, consumer text, priority integer, messages integer,"
+    " deadline timestamptz)",
+    "listen": "text",
+    "maintain": "jsonb",
+    "message": "SETOF holdfast.entry",
+    "nack": "holdfast.settlement",
+    "next": "SETOF holdfast.delivery",
+    "now": "timestamptz",
+    "pause_queue": "boolean",
+    "queue_stats": "SETOF holdfast.stats",
+    "queues": "TABLE(queue text, paused boolean, created_at timestamptz, config jsonb, effective jsonb)",
+    "redrive": "TABLE(id bigint, new_id bigint)",
+    "release": "holdfast.settlement",
+    "repair": "integer",
+    "resume_queue": "boolean",
+    "send": "bigint",
+    "send_batch": "bigint[]",
+    "send_many": "bigint[]",
+    "set_clock": "void",
+    "sweep": "integer",
+}
+
+STABLE = {"browse", "held", "holders", "leases", "message", "queue_stats", "queues"}
+# now() is inlined into every statement that uses it: a security definer would be called.
+INLINED = {"now"}
+# They read queue and lane rows, and no table that grows with the messages.
+CONFIGURING = {
+    "configure_defaults",
+    "configure_queue",
+    "create_queue",
+    "listen",
+    "pause_queue",
+    "queues",
+    "resume_queue",
+    "set_clock",
+}
+PLANNING = ["enable_seqscan=off", "jit=off", "plan_cache_mode=force_generic_plan"]
+SEARCH_PATH = "search_path=pg_catalog, pg_temp"
+
+FUNCTIONS: LiteralString = """
+select p.proname::text as name, p.provolatile::text as volatility, p.prosecdef as definer,
+       coalesce(p.proconfig, '{}') as settings, obj_description(p.oid, 'pg_proc') as comment,
+       p.prosrc as body,
+       pg_get_function_arguments(p.oid) as arguments, pg_get_function_result(p.oid) as result,
+       p.prorettype = 'trigger'::regtype as trigger
+from pg_proc p where p.pronamespace = 'holdfast'::regnamespace order by p.proname
+"""
+
+
+@pytest.fixture(scope="module")
+def conn(server_url: str, template_database: str) -> Iterator[Conn]:
+    """One database for the whole module: nothing here changes it."""
+    with (
+        fresh_database(server_url, template_database) as url,
+        psycopg.connect(url, autocommit=True) as connection,
+    ):
+        connection.execute("set search_path = pg_catalog")
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def functions(conn: Conn) -> list[dict[str, Any]]:
+    """All functions of the schema."""
+    return conn.cursor(row_factory=psycopg.rows.dict_row).execute(FUNCTIONS).fetchall()
+
+
+@pytest.fixture(scope="module")
+def public(functions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that a client may call."""
+    return [function for function in functions if not function["name"].startswith("_")]
+
+
+def names(rows: list[dict[str, Any]]) -> list[str]:
+    return [row["name"] for row in rows]
+
+
+def short(signature: str) -> str:
+    brief = signature.replace("timestamp with time zone", "timestamptz")
+    return re.sub(r" DEFAULT NULL::[a-z]+(\[\])?", "?", brief).replace(" DEFAULT ", " = ")
+
+
+def test_the_public_functions_are_those_of_the_contract(public: list[dict[str, Any]]) -> None:
+    assert {row["name"]: short(row["arguments"]) for row in public} == SIGNATURES
+    assert {row["name"]: short(row["result"]) for row in public} == RESULTS
+    assert len(public) == len(SIGNATURES)
+
+
+def test_every_function_has_a_comment(functions: list[dict[str, Any]]) -> None:
+    assert names([row for row in functions if not row["comment"]]) == []
+
+
+def test_verbs_are_volatile_and_reports_are_stable(public: list[dict[str, Any]]) -> None:
+    assert {row["name"] for row in public if row["volatility"] == "s"} == STABLE
+    assert {row["name"] for row in public if row["volatility"] == "i"} == set()
+
+
+def test_a_private_function_that_writes_is_volatile(functions: list[dict[str, Any]]) -> None:
+    writing = (
+        "insert into holdfast.",
+        "update holdfast.",
+        "delete from holdfast.",
+        "setval(",
+        "pg_advisory",
+        "for update",
+    )
+    writers = [row for row in functions if any(word in (row["body"] or "") for word in writing)]
+
+    assert names([row for row in writers if row["volatility"] != "v"]) == []
+
+
+def test_public_functions_run_as_their_owner_with_a_fixed_search_path(public: list[dict[str, Any]]) -> None:
+    outside = [row for row in public if row["name"] not in INLINED]
+
+    assert names([row for row in outside if not row["definer"]]) == []
+    assert names([row for row in outside if SEARCH_PATH not in row["settings"]]) == []
+
+
+def test_trigger_functions_run_as_their_owner_with_a_fixed_search_path(
+    functions: list[dict[str, Any]],
+) -> None:
+    triggers = [row for row in functions if row["trigger"]]
+
+    assert names(triggers) == ["_receive"]
+    assert all(row["definer"] and SEARCH_PATH in row["settings"] for row in triggers)
+
+
+def test_other_private_functions_run_as_their_caller(functions: list[dict[str, Any]]) -> None:
+    private = [row for row in functions if row["name"].startswith("_") and not row["trigger"]]
+
+    assert names([row for row in private if row["definer"]]) == []
+
+
+def test_public_functions_on_engine_tables_plan_generically_by_index_without_jit(
+    public: list[dict[str, Any]],
+) -> None:
+    reaching = [row for row in public if row["name"] not in CONFIGURING | INLINED]
+
+    assert {row["name"]: sorted(s for s in row["settings"] if s in PLANNING) for row in reaching} == {
+        row["name"]: PLANNING for row in reaching
+    }
+    assert len(reaching) >= 20
+
+
+def test_the_inbox_trigger_plans_generically_by_index_without_jit(functions: list[dict[str, Any]]) -> None:
+    (receive,) = [row for row in functions if row["trigger"]]
+
+    assert set(PLANNING) <= set(receive["settings"])
+
+
+def test_hot_verbs_have_no_exception_block(functions: list[dict[str, Any]]) -> None:
+    hot = {"send", "send_batch", "claim", "next", "ack", "nack", "release", "extend"}
+    hot |= {
+        "_unlease",
+        "_unlease_some",
+        "_settlement",
+        "_return",
+        "_ids",
+        "_wake",
+        "_advance",
+        "_take_due",
+        "_scan",
+    }
+
+    caught = [row for row in functions if row["name"] in hot and "exception\n" in (row["body"] or "").lower()]
+
+    assert names(caught) == []
+
+
+def test_every_table_and_view_has_a_comment(conn: Conn) -> None:
+    bare = conn.execute(
+        "select relname from pg_class"
+        " where relnamespace = 'holdfast'::regnamespace and relkind in ('r', 'v', 'p', 'm')"
+        " and obj_description(oid, 'pg_class') is null"
+    ).fetchall()
+
+    assert bare == []
+
+
+def test_every_type_has_a_comment(conn: Conn) -> None:
+    bare = conn.execute(
+        "select t.typname from pg_type t left join pg_class c on c.oid = t.typrelid"
+        " where t.typnamespace = 'holdfast'::regnamespace and t.typtype in ('c', 'd', 'e')"
+        " and coalesce(c.relkind = 'c', true) and obj_description(t.oid, 'pg_type') is null"
+    ).fetchall()
+
+    assert bare == []
+
+
+def test_every_sequence_that_is_not_a_columns_own_has_a_comment(conn: Conn) -> None:
+    bare = conn.execute(
+        "select c.relname from pg_class c where c.relnamespace = 'holdfast'::regnamespace and c.relkind = 'S'"
+        " and obj_description(c.oid, 'pg_class') is null"
+        " and not exists (select from pg_depend d where d.objid = c.oid and d.deptype = 'i')"
+    ).fetchall()
+
+    assert bare == []
+
+
+def test_the_schema_has_a_comment(conn: Conn) -> None:
+    assert conn.execute("select obj_description('holdfast'::regnamespace, 'pg_namespace')").fetchone() != (
+        None,
+    )
+
+
+def test_nothing_can_be_executed_by_public(conn: Conn) -> None:
+    open_to_all = conn.execute(
+        "select p.proname from pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a"
+        " where p.pronamespace = 'holdfast'::regnamespace and a.grantee = 0"
+    ).fetchall()
+
+    assert open_to_all == []
+
+
+def test_nothing_but_the_migrators_record_can_be_read_or_written_by_public(conn: Conn) -> None:
+    open_to_all = conn.execute(
+        "select c.relname, a.privilege_type from pg_class c, aclexplode(c.relacl) a"
+        " where c.relnamespace = 'holdfast'::regnamespace and a.grantee = 0"
+        " union all select 'schema', a.privilege_type from pg_namespace n, aclexplode(n.nspacl) a"
+        " where n.nspname = 'holdfast' and a.grantee = 0"
+    ).fetchall()
+
+    assert open_to_all == [("migration", "SELECT")]
+
+
+def test_functions_do_not_read_the_clock_but_through_now(functions: list[dict[str, Any]]) -> None:
+    # Measuring how long something took, and pacing by it, is real time by nature.
+    measuring = {
+        "_first_due",
+        "_first_overdue",
+        "_sweep_lane",
+        "_open_gaps",
+        "_pace_gaps",
+        "_take_exceptions",
+        "maintain",
+    }
+    measuring |= {"_end_overdue_holders", "set_clock", "claim"}
+    readers = {
+        row["name"]
+        for row in functions
+        if any(
+            word in (row["body"] or "") for word in ("clock_timestamp", "current_timestamp", "pg_catalog.now")
+        )
+    }
+
+    assert readers <= measuring
+
+
+@pytest.mark.parametrize("table", ["lease", "gap", "boot", "tally", "inbox"])
+def test_volatile_tables_are_unlogged(conn: Conn, table: str) -> None:
+    kind = conn.execute(
+        "select relpersistence::text from pg_class where oid = %s::regclass", [f"holdfast.{table}"]
+    )
+
+    assert kind.fetchone() == ("u",)
+
+
+@pytest.mark.parametrize("table", ["queue", "lane", "message", "defaults"])
+def test_durable_tables_are_logged(conn: Conn, table: str) -> None:
+    kind = conn.execute(
+        "select relpersistence::text from pg_class where oid = %s::regclass", [f"holdfast.{table}"]
+    )
+
+    assert kind.fetchone() == ("p",)

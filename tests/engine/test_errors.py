@@ -1,0 +1,201 @@
+"""Every error: its code, a message, a detail and a hint, and nothing changed.
+
+1. Each QH code of the contract that SQL raises is raised by its scenario.
+2. Each comes with a message, a detail and a hint that say something.
+3. After it everything is as it was: queues, lanes, messages, leases, gaps, inbox.
+4. The codes in SQL, in the client's table and in the documentation are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+import holdfast
+from holdfast.client._errors import ERRORS
+from tests.engine.engine import Engine
+
+Scenario = Callable[[Engine], Any]
+SQL = Path(holdfast.__file__).parent / "sql"
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "errors.md"
+RAISED_BY_CLIENTS = {"QH501", "QH502", "QH503"}
+
+
+def send(**options: Any) -> Scenario:
+    return lambda engine: engine.value("send", queue="q", **options)
+
+
+def call(verb: str, **arguments: Any) -> Scenario:
+    return lambda engine: engine.rows(verb, **{"queue": "q"} | arguments)
+
+
+def many(message: Any) -> Scenario:
+    return lambda engine: engine.value("send_many", queue="q", messages=Jsonb([message]))
+
+
+def claim_in(level: str) -> Scenario:
+    def scenario(engine: Engine) -> None:
+        with engine.conn.transaction():
+            engine.conn.execute(f"set transaction isolation level {level}".encode())
+            engine.claim(1)
+
+    return scenario
+
+
+def inserted(columns: str, values: str) -> Scenario:
+    return lambda engine: engine.conn.execute(
+        f"insert into holdfast.inbox ({columns}) values ({values})".encode()
+    )
+
+
+LONG = "x" * 201
+
+# In the shared queues: `q` holds one message in flight under token 7; `full` has max_depth 1 and one message;
+# `off` has no dead letters.
+SCENARIOS: list[tuple[str, str, Scenario]] = [
+    ("QH101", "send", call("send", queue="nowhere")),
+    ("QH101", "batch", call("send_batch", queue="nowhere", payloads=[])),
+    ("QH101", "many", call("send_many", queue="nowhere", messages=Jsonb([]))),
+    ("QH101", "claim", call("claim", queue="nowhere")),
+    ("QH101", "null", call("claim", queue=None)),
+    ("QH101", "long name", call("claim", queue="x" * 5000)),
+    ("QH101", "listen", call("listen", queue="nowhere")),
+    ("QH101", "sweep", call("sweep", queue="nowhere")),
+    ("QH101", "repair", call("repair", queue="nowhere")),
+    ("QH101", "redrive", call("redrive", queue="nowhere")),
+    ("QH101", "discard", call("discard", queue="nowhere", ids=[])),
+    ("QH101", "inbox", inserted("queue", "'nowhere'")),
+    ("QH102", "exists", call("create_queue", config={"max_deliveries": 9})),
+    ("QH103", "name", call("create_queue", queue="not a name")),
+    ("QH103", "null", call("create_queue", queue=None)),
+    ("QH104", "range", call("configure_queue", config={"lease": 0})),
+    ("QH104", "duration", call("configure_queue", config={"lease": "soon"})),
+    ("QH104", "unknown", call("configure_queue", config={"colour": "red"})),
+    ("QH104", "backoff", call("configure_queue", config={"backoff": {"slope": 1}})),
+    ("QH104", "no object", call("configure_queue", config=Jsonb([]))),
+    ("QH104", "defaults", lambda engine: engine.value("configure_defaults", config={"dead_letter": "x"})),
+    ("QH105", "off", call("redrive", queue="off")),
+    ("QH105", "target", call("redrive", target="nowhere")),
+    ("QH201", "payload", send(payload=Jsonb("x" * 1048576))),
+    ("QH201", "body", send(body=b"x" * 1048577)),
+    ("QH202", "headers", send(headers={"x": "y" * 65536})),
+    ("QH203", "both", send(payload=Jsonb(1), body=b"1")),
+    ("QH203", "headers", send(headers=Jsonb([]))),
+    ("QH203", "no array", call("send_many", messages=Jsonb(5))),
+    ("QH203", "no object", many(5)),
+    ("QH203", "unknown field", many({"colour": 1})),
+    ("QH203", "wrong type", many({"priority": "high"})),
+    ("QH204", "send", send(priority=11)),
+    ("QH204", "inbox", inserted("queue, priority", "'q', 11")),
+    ("QH205", "both", send(delay="1 s", deliver_at="2031-01-01")),
+    ("QH205", "range", send(delay="-1 s")),
+    ("QH206", "both", send(ttl="1 s", expires_at="2031-01-01")),
+    ("QH206", "range", send(ttl="0 s")),
+    ("QH207", "tag", send(tag=LONG)),
+    ("QH207", "content_type", send(content_type=LONG)),
+    ("QH207", "consumer", call("claim", consumer=LONG)),
+    ("QH208", "batch", call("send_batch", payloads=[Jsonb(1)] * 100_001)),
+    ("QH209", "send", call("send", queue="full")),
+    ("QH209", "batch", call("send_batch", queue="full", payloads=[Jsonb(1)])),
+    ("QH210", "send", send(max_deliveries=1001)),
+    ("QH301", "claim", call("claim", max=0)),
+    ("QH301", "null", call("claim", max=None)),
+    ("QH301", "next", call("next", token=7, max=10_001)),
+    ("QH302", "claim", call("claim", lease="1 ms")),
+    ("QH302", "extend", call("extend", token=7, lease="25 h")),
+    ("QH302", "next", call("next", token=7, lease="25 h")),
+    ("QH303", "repeatable read", claim_in("repeatable read")),
+    ("QH303", "serializable", claim_in("serializable")),
+    ("QH304", "ack", call("ack", token=7, ids=[42], strict=True)),
+    ("QH304", "nothing held", call("ack", token=8, strict=True)),
+    ("QH304", "next", call("next", token=8, strict=True)),
+    ("QH305", "nack", call("nack", token=7, delay="-1 s")),
+    ("QH401", "browse", call("browse", state="asleep")),
+    ("QH401", "null", call("browse", state=None)),
+    ("QH402", "browse", call("browse", limit=0)),
+    ("QH402", "leases", call("leases", limit=10_001)),
+    ("QH402", "redrive", call("redrive", limit=None)),
+    ("QH403", "unknown field", call("redrive", filter={"colour": 1})),
+    ("QH403", "no object", call("redrive", filter=Jsonb([]))),
+    ("QH403", "time", call("redrive", filter={"dead_before": "soon"})),
+]
+
+
+@pytest.fixture(scope="module")
+def furnished(refusing: Engine) -> Engine:
+    """Queues in which a call could change something."""
+    refusing.send("held")
+    refusing.claim_one()
+    refusing.conn.execute("update holdfast.lease set token = 7")
+    refusing.create("full", max_depth=1)
+    refusing.send(1, queue="full")
+    refusing.create("off", dead_letter=False)
+    return refusing
+
+
+@pytest.mark.parametrize(
+    ("code", "scenario"), [s[::2] for s in SCENARIOS], ids=[f"{code}-{what}" for code, what, _ in SCENARIOS]
+)
+def test_an_error_says_what_was_found_and_what_to_do_and_changes_nothing(
+    furnished: Engine, code: str, scenario: Scenario
+) -> None:
+    before = furnished.state()
+
+    with pytest.raises(psycopg.Error) as caught:
+        scenario(furnished)
+
+    diag = caught.value.diag
+    assert diag.sqlstate == code
+    assert diag.message_primary
+    assert len(diag.message_primary) < 400
+    assert diag.message_detail
+    assert diag.message_hint
+    assert furnished.state() == before
+
+
+def codes_in(path: Path) -> set[str]:
+    return set(re.findall(r"QH\d{3}", path.read_text(encoding="utf-8")))
+
+
+def codes_of_the_engine() -> set[str]:
+    return {
+        code
+        for folder in ("migrations", "functions")
+        for path in (SQL / folder).iterdir()
+        for code in codes_in(path)
+    }
+
+
+def test_every_code_that_sql_raises_is_in_the_clients_table_and_the_other_way_round() -> None:
+    assert codes_of_the_engine() == set(ERRORS) - RAISED_BY_CLIENTS
+
+
+def test_every_code_of_the_installation_script_is_in_the_clients_table() -> None:
+    assert codes_in(SQL / "install.sql") <= set(ERRORS)
+
+
+def test_every_code_that_the_engine_raises_has_a_scenario_here() -> None:
+    assert {code for code, _, _ in SCENARIOS} == codes_of_the_engine()
+
+
+def test_no_error_of_ours_has_a_code_of_another_kind() -> None:
+    raised = [
+        line
+        for path in (SQL / "functions").glob("*.sql")
+        for line in path.read_text().splitlines()
+        if re.search(r"\braise exception\b", line)
+    ]
+
+    assert len(raised) >= 1
+    assert all("errcode" in line for line in raised)
+
+
+@pytest.mark.skipif(not DOCUMENTED.exists(), reason="docs/errors.md is not written yet")
+def test_the_documentation_has_every_code_and_no_other() -> None:
+    assert codes_in(DOCUMENTED) == set(ERRORS)

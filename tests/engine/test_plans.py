@@ -1,0 +1,268 @@
+"""Plans: every statement of the engine reaches its big tables by an index.
+
+1. No verb scans message, lease or gap sequentially: not when the planner believes them empty, not when it
+   knows them full.
+2. Every index scan on them has a condition on the index: none walks a whole index.
+3. No range is read as a whole (by a bitmap) where a LIMIT is to stop it: the planner likes that when it
+   believes the range to be short.
+4. What claim, settle and sweep do is bounded in a lane: conditions on the lane and on the position.
+5. No nested loop aggregates the same rows again and again.
+6. This would be noticed: without any one of the indexes, some verb breaks one of these rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, LiteralString
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from tests.engine.engine import T0, Engine
+from tests.engine.plans import Access, planned, recounts, statements
+from tests.fix_database import fresh_database
+
+Conn = psycopg.Connection[Any]
+Work = Callable[[Engine], object]
+
+BIG = {"message", "lease", "gap"}
+SECOND = timedelta(seconds=1)
+
+QUIET: LiteralString = """
+alter table holdfast.message set (autovacuum_enabled = off);
+alter table holdfast.lease set (autovacuum_enabled = off);
+alter table holdfast.gap set (autovacuum_enabled = off);
+analyze holdfast.message, holdfast.lease, holdfast.gap, holdfast.queue, holdfast.lane;
+"""
+
+
+def filled(engine: Engine) -> None:
+    """Thousands of messages in every state, leases of every kind, and gaps."""
+    engine.at(T0)
+    engine.create("q")
+    engine.create("mortal", max_deliveries=1)
+    for queue in ("q", "mortal"):
+        engine.send_numbers(1000, queue=queue, delay="1 s")
+        engine.send_numbers(1000, queue=queue, delay="1 day")
+        engine.conn.execute(
+            "do $$ begin for i in 1 .. 50 loop perform holdfast.send('q'); rollback;"
+            " perform holdfast.send('q'); commit; end loop; end $$"
+        )
+        engine.send_numbers(3000, queue=queue)
+        engine.at(T0 + 2 * SECOND)
+        engine.claim(100, queue=queue, lease="1 s")
+        engine.conn.execute(
+            "do $$ begin for i in 1 .. 300 loop perform holdfast.claim('q', 3, '10 min'); commit;"
+            " end loop; end $$"
+        )
+    engine.settle("nack", engine.claim(100, queue="mortal")[0]["token"], queue="mortal")
+
+
+def settle(verb: str) -> Work:
+    """Settle a whole claim, then a part of one, then the rest, then nothing."""
+
+    def work(engine: Engine) -> None:
+        whole = engine.claim(5)
+        engine.settle(verb, whole[0]["token"])
+        part = engine.claim(5)
+        engine.settle(verb, part[0]["token"], [row["id"] for row in part[:2]])
+        engine.settle(verb, part[0]["token"])
+        engine.settle(verb, 1, [part[0]["id"]])
+
+    return work
+
+
+def claim(engine: Engine) -> None:
+    """Fresh and due messages, through gaps, with a sweep, until nothing is left but what is held."""
+    for moment in range(3, 8):
+        engine.at(T0 + moment * SECOND)
+        for _ in range(3):
+            engine.claim(500)
+    while engine.claim(5000):
+        pass
+    engine.claim(1)
+
+
+def drain_by_next(engine: Engine) -> None:
+    token = engine.claim_one()["token"]
+    for _ in range(3):
+        token = engine.rows("next", queue="q", token=token, max=2)[0]["token"]
+
+
+def sweep(engine: Engine) -> None:
+    engine.at(T0 + timedelta(hours=1))
+    engine.value("sweep", queue="q")
+
+
+def looked_at(engine: Engine) -> None:
+    held = engine.claim(3)
+    engine.rows("held", queue="q", token=held[0]["token"])
+    engine.rows("holders", queue="q", ids=[row["id"] for row in held])
+    engine.rows("message", queue="q", id=held[0]["id"])
+
+
+HOT: dict[str, Work] = {
+    "send": lambda engine: engine.send(1),
+    "send_batch": lambda engine: engine.send_numbers(3),
+    "send_many": lambda engine: engine.value("send_many", queue="q", messages=Jsonb([{}, {"priority": 3}])),
+    "inbox": lambda engine: engine.conn.execute("insert into holdfast.inbox (queue) values ('q')"),
+    "claim": claim,
+    "next": drain_by_next,
+    "ack": settle("ack"),
+    "nack": settle("nack"),
+    "release": settle("release"),
+    "extend": settle("extend"),
+    "sweep": sweep,
+    "held, holders, message": looked_at,
+}
+
+OTHER: dict[str, Work] = {
+    "queue_stats": lambda engine: engine.stats(),
+    "max_depth": lambda engine: (
+        engine.value("configure_queue", queue="q", config={"max_depth": 100_000}),
+        engine.send(1),
+    ),
+    "leases": lambda engine: engine.rows("leases", queue="q"),
+    "browse": lambda engine: [
+        engine.rows("browse", queue="q", state=s, limit=5) for s in ("ready", "scheduled", "in_flight")
+    ],
+    "browse dead": lambda engine: engine.rows("browse", queue="mortal", state="dead", limit=5),
+    "redrive": lambda engine: engine.rows("redrive", queue="mortal", limit=5),
+    "discard": lambda engine: engine.value("discard", queue="q", ids=[1, 2, 3]),
+    "maintain": lambda engine: engine.value("maintain"),
+    "repair": lambda engine: engine.value("repair"),
+    "drop_queue": lambda engine: engine.value("drop_queue", queue="q"),
+}
+VERBS = HOT | OTHER
+
+# Conditions that a hot verb must put on each index: the lane alone is not enough.
+POSITIONS = {"message_due": (1, 2), "lease_upto": (1, 2), "lease_deadline": (1, 2), "gap_pkey": (1, 2)}
+# A GIN index can only be read by bitmap, and an id is in one lease; a token has a few leases.
+EXACT = {"lease_scattered", "lease_pkey"}
+# They want a lane as a whole: to forget it, or to count it.
+WHOLE = {"repair", "drop_queue", "maintain"}
+
+
+def faults(verb: str, found: set[Access]) -> list[str]:
+    """Which accesses to the big tables break a rule."""
+    big = sorted(access for access in found if access.table in BIG)
+    hot = verb in HOT
+    return [
+        str(access)
+        for access in big
+        if not access.columns
+        or (access.eager and access.index not in EXACT and verb not in WHOLE)
+        or (hot and not set(POSITIONS.get(access.index, ())) <= set(access.columns))
+    ]
+
+
+@contextmanager
+def filled_database(server_url: str, template: str, *, analysed_full: bool) -> Iterator[str]:
+    """The name of a filled database whose statistics are those of empty tables, or those of full ones."""
+    with fresh_database(server_url, template) as url:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(QUIET)
+            filled(Engine(connection))
+            if analysed_full:
+                connection.execute("analyze")
+        yield url.rsplit("/", 1)[1]
+
+
+@contextmanager
+def session_in_copy(server_url: str, name: str) -> Iterator[Engine]:
+    """A new session in a copy that takes itself for the original: its lanes don't start over."""
+    with fresh_database(server_url, name) as url, psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "update holdfast.boot"
+            " set database_oid = (select oid from pg_database where datname = current_database())"
+        )
+        yield Engine(connection)
+
+
+@pytest.fixture(scope="module")
+def thought_empty(server_url: str, template_database: str) -> Iterator[str]:
+    """A filled database that the planner believes to be empty."""
+    with filled_database(server_url, template_database, analysed_full=False) as name:
+        yield name
+
+
+@pytest.fixture(scope="module")
+def known_full(server_url: str, template_database: str) -> Iterator[str]:
+    """A filled database of which the planner knows."""
+    with filled_database(server_url, template_database, analysed_full=True) as name:
+        yield name
+
+
+@pytest.fixture(params=["thought_empty", "known_full"])
+def session(request: pytest.FixtureRequest, server_url: str) -> Iterator[Engine]:
+    """A new session in a filled database of either kind."""
+    with session_in_copy(server_url, request.getfixturevalue(request.param)) as engine:
+        yield engine
+
+
+@pytest.fixture
+def surprised(thought_empty: str, server_url: str) -> Iterator[Engine]:
+    """A new session in a filled database that the planner believes to be empty."""
+    with session_in_copy(server_url, thought_empty) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_reaches_its_tables_by_index(session: Engine, verb: str) -> None:
+    found = planned(session.conn, lambda: VERBS[verb](session))
+
+    assert faults(verb, found) == []
+
+
+@pytest.mark.parametrize(
+    ("index", "verb", "instead"),
+    [
+        ("message_pkey", "ack", "message"),
+        ("message_pkey", "claim", "message"),
+        ("message_due", "claim", "message"),
+        ("message_due", "queue_stats", "message"),
+        ("lease_pkey", "ack", "lease"),
+        ("lease_pkey", "held, holders, message", "lease"),
+        ("lease_upto", "claim", "lease"),
+        ("lease_upto", "held, holders, message", "lease"),
+        ("lease_deadline", "sweep", "lease"),
+        ("lease_scattered", "held, holders, message", "lease"),
+        ("gap_pkey", "repair", "gap"),
+    ],
+)
+def test_a_missing_index_is_noticed(surprised: Engine, index: str, verb: str, instead: str) -> None:
+    drop_index(surprised.conn, index)
+
+    found = planned(surprised.conn, lambda: VERBS[verb](surprised))
+
+    assert any(fault.startswith(f"{instead}: ") for fault in faults(verb, found))
+
+
+def drop_index(conn: Conn, index: str) -> None:
+    if index.endswith("_pkey"):
+        owner = sql.Identifier("holdfast", index.removesuffix("_pkey"))
+        conn.execute(sql.SQL("alter table {} drop constraint {}").format(owner, sql.Identifier(index)))
+    else:
+        conn.execute(sql.SQL("drop index {}").format(sql.Identifier("holdfast", index)))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_loop_aggregates_the_same_rows_again(surprised: Engine, verb: str) -> None:
+    found = [
+        fault
+        for statement in statements(surprised.conn, lambda: VERBS[verb](surprised))
+        for fault in recounts(statement)
+    ]
+
+    assert found == []
+
+
+def test_the_claim_that_is_examined_goes_every_way(surprised: Engine) -> None:
+    found = planned(surprised.conn, lambda: claim(surprised))
+
+    indexes = {access.index for access in found if access.table in BIG}
+    assert {"message_pkey", "message_due", "lease_upto", "lease_deadline", "gap_pkey"} <= indexes

@@ -1,0 +1,279 @@
+"""Rights: each role can do exactly its verbs. Tried for real, as a login user that has the role.
+
+1. A producer sends, by function or inbox, and can do nothing else: no other function, no table.
+2. A consumer claims and settles; a monitor looks; an admin calls every public function.
+3. No role can call a private function, or reach a table, a sequence or a register.
+4. A user without a role can do nothing at all.
+5. The engine works for users who have a search_path of their own, with traps in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from tests.engine.engine import T0, Engine
+from tests.engine.test_catalog import SIGNATURES
+from tests.fix_database import fresh_database
+
+Conn = psycopg.Connection[Any]
+
+VERBS: dict[str, set[str]] = {
+    "holdfast_producer": {"send", "send_batch", "send_many", "now"},
+    "holdfast_consumer": {
+        "claim",
+        "next",
+        "ack",
+        "nack",
+        "release",
+        "extend",
+        "held",
+        "holders",
+        "listen",
+        "browse",
+        "message",
+        "queue_stats",
+        "now",
+    },
+    "holdfast_monitor": {"queue_stats", "queues", "leases", "now"},
+    "holdfast_admin": set(SIGNATURES),
+    "nobody": set(),
+}
+ROLES = list(VERBS)
+
+# Arguments with which each public function does something, or refuses with an error of ours.
+CALLS: dict[str, str] = {
+    "ack": "'q', 1",
+    "browse": "'q'",
+    "claim": "'q'",
+    "configure_defaults": "'{}'",
+    "configure_queue": "'q', '{}'",
+    "create_queue": "'q'",
+    "discard": "'q', '{}'",
+    "drop_queue": "'none'",
+    "extend": "'q', 1",
+    "held": "'q', 1",
+    "holders": "'q', '{}'",
+    "leases": "'q'",
+    "listen": "'q'",
+    "maintain": "",
+    "message": "'q', 1",
+    "nack": "'q', 1",
+    "next": "'q', 1",
+    "now": "",
+    "pause_queue": "'paused'",
+    "queue_stats": "'q'",
+    "queues": "",
+    "redrive": "'q'",
+    "release": "'q', 1",
+    "repair": "'q'",
+    "resume_queue": "'paused'",
+    "send": "'q'",
+    "send_batch": "'q', '{}'",
+    "send_many": "'q', '[]'",
+    "set_clock": "'2030-01-01Z'",
+    "sweep": "'q'",
+}
+
+
+@pytest.fixture(scope="module")
+def admin(server_url: str, template_database: str) -> Iterator[Conn]:
+    """A superuser's session in a database with queues `q` and `paused`, and one login user for each role."""
+    with (
+        fresh_database(server_url, template_database) as url,
+        psycopg.connect(url, autocommit=True) as connection,
+    ):
+        engine = Engine(connection)
+        engine.at(T0)
+        engine.create("q")
+        engine.create("paused")
+        for role in ROLES:
+            user = sql.Identifier(f"try_{role}")
+            connection.execute(sql.SQL("create role {} login").format(user))
+            if role != "nobody":
+                connection.execute(sql.SQL("grant {} to {}").format(sql.Identifier(role), user))
+        yield connection
+        for role in ROLES:
+            connection.execute(sql.SQL("drop role {}").format(sql.Identifier(f"try_{role}")))
+
+
+def attempted(admin: Conn, role: str, statement: sql.SQL | sql.Composed) -> str:
+    """What comes of a statement as that role's user; whatever it did is undone."""
+    try:
+        with admin.transaction(force_rollback=True):
+            admin.execute(sql.SQL("set local session authorization {}").format(sql.Identifier(f"try_{role}")))
+            admin.execute(statement)
+    except psycopg.errors.InsufficientPrivilege:
+        return "refused"
+    except psycopg.Error as error:
+        return f"{error.sqlstate}: {error}"
+    return "done"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_can_call_exactly_its_verbs(admin: Conn, role: str) -> None:
+    outcome = {
+        name: attempted(
+            admin,
+            role,
+            sql.SQL("select * from holdfast.{}({})").format(sql.Identifier(name), sql.SQL(arguments)),
+        )
+        for name, arguments in CALLS.items()
+    }
+
+    assert outcome == {name: "done" if name in VERBS[role] else "refused" for name in SIGNATURES}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_may_execute_no_private_function(admin: Conn, role: str) -> None:
+    allowed = admin.execute(
+        "select proname from pg_proc where pronamespace = 'holdfast'::regnamespace and proname like '\\_%%'"
+        " and has_function_privilege(%s, oid, 'execute')",
+        [f"try_{role}"],
+    ).fetchall()
+    tried = attempted(admin, role, sql.SQL("select holdfast._lane_lock()"))
+
+    assert allowed == []
+    assert tried == "refused"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_can_touch_no_table(admin: Conn, role: str) -> None:
+    tables = [
+        row[0]
+        for row in admin.execute(
+            "select relname from pg_class where relnamespace = 'holdfast'::regnamespace"
+            " and relkind = 'r' and relname <> 'migration'"
+        )
+    ]
+
+    outcome = {
+        (table, verb): attempted(admin, role, sql.SQL(statement).format(sql.Identifier("holdfast", table)))
+        for table in tables
+        for verb, statement in (
+            ("select", "select * from {}"),
+            ("count", "select count(*) from {}"),
+            ("delete", "delete from {}"),
+            ("truncate", "truncate {}"),
+            ("lock", "lock table {} in access exclusive mode"),
+            ("copy", "copy {} to stdout"),
+            ("insert", "insert into {} default values"),
+        )
+    }
+
+    assert len(tables) >= 8
+    # The inbox is there to be inserted into; by whom, another test looks at.
+    outcome.pop(("inbox", "insert"))
+    assert {how: result for how, result in outcome.items() if result != "refused"} == {}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_can_touch_no_register(admin: Conn, role: str) -> None:
+    names = [
+        row[0]
+        for row in admin.execute(
+            "select relname from pg_class where relnamespace = 'holdfast'::regnamespace and relkind = 'S'"
+        )
+    ]
+
+    outcome = {
+        (name, verb): attempted(admin, role, sql.SQL(statement).format(sql.Literal(f"holdfast.{name}")))
+        for name in names
+        for verb, statement in (("set", "select setval({}, 1)"), ("read", "select currval({})"))
+    }
+
+    assert len(names) > 10
+    # Who fills the inbox numbers its rows by this one, and can't set it.
+    expected = {("inbox_n", "read")} if role in ("holdfast_producer", "holdfast_admin") else set()
+    assert {how for how, result in outcome.items() if result != "refused"} == expected
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_only_producers_and_admins_may_fill_the_inbox(admin: Conn, role: str) -> None:
+    statement = sql.SQL("insert into holdfast.inbox (queue, payload) values ('q', '1')")
+
+    result = attempted(admin, role, statement)
+
+    assert result == ("done" if role in ("holdfast_producer", "holdfast_admin") else "refused")
+
+
+@pytest.mark.parametrize("role", ["holdfast_producer", "holdfast_admin"])
+def test_a_row_in_the_inbox_cannot_be_numbered_by_its_sender(admin: Conn, role: str) -> None:
+    statement = sql.SQL("insert into holdfast.inbox (n, queue) values (1, 'q')")
+
+    assert attempted(admin, role, statement) == "refused"
+
+
+def test_a_producer_copies_into_the_inbox(admin: Conn) -> None:
+    with admin.transaction(force_rollback=True):
+        admin.execute("set local session authorization try_holdfast_producer")
+        with admin.cursor() as cursor, cursor.copy("copy holdfast.inbox (queue, payload) from stdin") as copy:
+            copy.write_row(("q", Jsonb(1)))
+        admin.execute("reset session authorization")
+        assert admin.execute("select count(*) from holdfast.message").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_role_can_change_the_schema(admin: Conn, role: str) -> None:
+    tried = [
+        "create table holdfast.mine ()",
+        "create function holdfast.mine() returns int language sql return 1",
+        "drop function holdfast.now()",
+        "alter function holdfast.send_many(text, jsonb) reset all",
+        "drop table holdfast.message",
+        "create trigger mine before insert on holdfast.message"
+        " execute function suppress_redundant_updates_trigger()",
+    ]
+
+    assert [attempted(admin, role, sql.SQL(t)) for t in tried] == ["refused"] * len(tried)
+
+
+@pytest.mark.parametrize(
+    "role", ["holdfast_producer", "holdfast_consumer", "holdfast_monitor", "holdfast_admin"]
+)
+def test_every_role_sees_the_virtual_clock(admin: Conn, role: str) -> None:
+    with admin.transaction(force_rollback=True):
+        admin.execute(sql.SQL("set local session authorization {}").format(sql.Identifier(f"try_{role}")))
+        shown = admin.execute("select holdfast.now()").fetchone()
+
+    assert shown == (T0,)
+
+
+def test_a_callers_search_path_and_temporary_objects_do_not_matter(admin: Conn) -> None:
+    with admin.transaction(force_rollback=True):
+        admin.execute("grant create on schema public to try_holdfast_admin")
+        admin.execute(f"grant temporary on database {admin.info.dbname} to public".encode())
+        admin.execute("set local session authorization try_holdfast_admin")
+        admin.execute(
+            "create function public.now() returns timestamptz language sql return '1999-01-01'::timestamptz;"
+            "create function public.nextval(regclass) returns bigint language sql return 1;"
+            "create temp table queue (id int); create temp table message (id int);"
+            "create temp table lease (id int);"
+            "set local search_path = pg_temp, public, pg_catalog"
+        )
+        engine = Engine(admin)
+        sent = engine.send(1)
+        row = engine.claim_one()
+        settled = engine.settle("ack", row["token"])
+
+    assert (row["id"], row["enqueued_at"]) == (sent, T0)
+    assert settled == ([sent], [])
+
+
+def test_a_producer_and_a_consumer_work_together(admin: Conn) -> None:
+    engine = Engine(admin)
+
+    admin.execute("set session authorization try_holdfast_producer")
+    sent = engine.send({"from": "producer"}, priority=3)
+    admin.execute("set session authorization try_holdfast_consumer")
+    row = engine.claim_one()
+    settled = engine.settle("ack", row["token"])
+    admin.execute("reset session authorization")
+
+    assert row["payload"] == {"from": "producer"}
+    assert settled == ([sent], [])

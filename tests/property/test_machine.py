@@ -1,0 +1,39 @@
+"""The engine against a model, whatever the order of events.
+
+G1  a committed send is delivered, or ends as done, expired, discarded or dead: never lost, never changed
+G2  a rolled-back send is never delivered, nor is anything that has ended
+G3  while a lease is live, nobody else gets its messages
+G4  a stale token settles nothing: after expiry, after a rolled-back claim, after a crash
+G5  deliveries never exceed max_deliveries
+G9  nothing is stranded: an empty claim means that nothing can be had; in the end everything comes out once
+and the reports (queue_stats, browse, message, held, holders) tell what the model knows.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.fix_database import Connect
+from tests.property.engine import Engine
+from tests.property.machine import machine_on
+
+QUICK = settings(
+    max_examples=200,
+    stateful_step_count=40,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+LONG = settings(QUICK, max_examples=5000, stateful_step_count=60, derandomize=False)
+
+
+@pytest.mark.timeout(900)
+def test_every_order_of_events_keeps_the_guarantees(connect: Connect) -> None:
+    run_state_machine_as_test(machine_on(Engine(connect)), settings=QUICK)
+
+
+@pytest.mark.verify
+@pytest.mark.timeout(7200)
+def test_thousands_of_orders_of_events_keep_the_guarantees(connect: Connect) -> None:
+    run_state_machine_as_test(machine_on(Engine(connect)), settings=LONG)

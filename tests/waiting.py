@@ -1,0 +1,22 @@
+"""Waiting for a condition, for a bounded time: what tests do instead of sleeping."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+POLL = 0.01  # seconds
+
+
+def eventually(condition: Callable[[], T], *, what: str, timeout: float = 20.0) -> T:
+    """The first true value of a condition; the test fails if there is none within `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        if value := condition():
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout:g} s: {what}")
+        time.sleep(POLL)
