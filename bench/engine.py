@@ -2,27 +2,26 @@
 
     python -m bench.engine [--quick] [--only NAME] [--rounds N] [--json FILE] [--markdown] [--check]
 
-Method. Both contenders run in one PostgreSQL server and one run, in interleaved blocks: three rounds, in
-which they take turns at going first; the figures are medians. Every block has a database of its own, a copy
-of one where the contender was just installed, so that no block meets another's dead rows or overdue vacuum.
-Both get the same payload (JSON, about 200 bytes), the same batch sizes, the same number of connections,
-prepared statements, rows as text as a client reads them, and the same warm-up (8 calls per connection, past
-PostgreSQL's choice of a generic plan). Every call is a transaction of its own. fsync, synchronous_commit,
-full_page_writes and autovacuum are on.
+Method. Both contenders run in one PostgreSQL server and one run. A case has three rounds; in each, both
+fill a database of their own, a copy of one where the contender was just installed, and then take turns in
+ten short laps, so that what else the machine does hits both alike. Figures are medians over the rounds,
+ratios the medians of the rounds' ratios. Both get the same payload (JSON, about 200 bytes), batch sizes,
+number of connections, prepared statements, rows as text as a client reads them, and warm-up (8 calls per
+connection, past PostgreSQL's choice of a generic plan). Every call is a transaction of its own. fsync,
+synchronous_commit, full_page_writes and autovacuum are on.
 
 CPU is that of the backends that serve the measured clients, from /proc/PID/schedstat, in nanoseconds; the
 client's own is not in it. "Background" is every other process of the server: WAL writer, checkpointer,
-autovacuum (also workers that have ended), and whatever the measuring connection itself takes. CPU time
-hardly depends on what else the machine does; messages per second do, and they include the client, which
-shares the cores.
+autovacuum (also workers that have ended), and the little that the measuring connection takes. CPU time
+depends much less on what else the machine does than messages per second, which include the client besides.
 
-WAL is the distance that the insert position moved. A checkpoint comes before a block's backlog is sent, so
-messages are sent and consumed within one checkpoint cycle and no page is logged whole in between: the
+WAL is the distance that the insert position moved. A checkpoint comes before a round's backlogs are sent,
+so messages are sent and consumed within one checkpoint cycle and no page is logged whole in between: the
 steady state of a queue that keeps up. The case "after a checkpoint" is the other extreme: each page's first
 change is logged whole.
 
 The cases are described where they are made: bench/scenarios/flow.py, depth.py, pressure.py. Long runs under
-pressure (60 s) are measured once unless --long-rounds says otherwise.
+pressure (60 s) are made by each contender alone, and once unless --long-rounds says otherwise.
 """
 
 from __future__ import annotations
@@ -136,14 +135,18 @@ def _run(
 
 @contextmanager
 def _progress(blocks: int) -> Iterator[Announce]:
+    """A bar on stderr; where that is no terminal, a line for each block."""
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("installing", total=blocks)
         begun = False
 
         def announce(text: str) -> None:
             nonlocal begun
             progress.update(task, advance=int(begun), description=text)
+            if not console.is_terminal:
+                console.print(text, highlight=False)
             begun = True
 
         yield announce

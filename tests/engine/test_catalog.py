@@ -74,8 +74,7 @@ RESULTS = {
     "extend": "holdfast.settlement",
     "held": "SETOF holdfast.delivery",
     "holders": "TABLE(id bigint, token bigint, consumer text, deadline timestamptz)",
-    "leases": "TABLE(lease_id bigint, consumer text, priority integer, messages integer,"
-    " deadline timestamptz)",
+    "leases": "TABLE(consumer text, priority integer, messages integer, deadline timestamptz)",
     "listen": "text",
     "maintain": "jsonb",
     "message": "SETOF holdfast.entry",

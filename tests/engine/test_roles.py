@@ -161,7 +161,6 @@ def test_a_role_can_touch_no_table(admin: Conn, role: str) -> None:
             ("delete", "delete from {}"),
             ("truncate", "truncate {}"),
             ("lock", "lock table {} in access exclusive mode"),
-            ("copy", "copy {} to stdout"),
             ("insert", "insert into {} default values"),
         )
     }

@@ -230,6 +230,20 @@ def test_an_ack_that_waits_for_another_of_other_ids_loses_none(scene: Scene) -> 
     scene.journal.check_exactly_once()
 
 
+def test_an_ack_of_all_that_waits_for_a_nack_of_some_leaves_those_alone(scene: Scene) -> None:
+    first, second = scene.sessions("worker", 2)
+    deliveries = held(scene, first, 4)
+    token, ids = deliveries[0].token, [delivery.id for delivery in deliveries]
+    first.begin()
+    first.nack(token, ids[:2])
+    late = second.start(lambda: second.ack(token)).blocked_by(first)
+
+    first.commit()
+
+    assert late.result().settled == ids[2:]
+    assert second.take() == ids[:2]
+
+
 def test_the_parts_of_a_split_lease_end_at_their_own_deadlines(scene: Scene) -> None:
     worker, other = scene.sessions("worker", 2)
     deliveries = held(scene, worker, 3)

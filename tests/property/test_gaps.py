@@ -23,14 +23,34 @@ SENDERS = 4
 QUICK = settings(max_examples=50, derandomize=True, suppress_health_check=list(HealthCheck))
 LONG = settings(QUICK, max_examples=1500, derandomize=False)
 
-sends = st.tuples(st.just("send"), st.integers(0, SENDERS - 1), st.integers(1, 4))
-endings = st.tuples(
-    st.sampled_from(("commit", "commit", "rollback")), st.integers(0, SENDERS - 1), st.just(0)
+Event = tuple[str, int, int]
+
+who = st.integers(0, SENDERS - 1)
+
+
+@st.composite
+def rounds(draw: st.DrawFn) -> list[Event]:
+    """Some senders draw ids in turn, some of them end, and a claim comes by: that is how gaps are made."""
+    events: list[Event] = [
+        ("send", draw(who), draw(st.integers(1, 3))) for _ in range(draw(st.integers(1, 5)))
+    ]
+    if draw(st.integers(0, 3)) == 0:
+        events.append((draw(st.sampled_from(("savepoint", "back"))), draw(who), 0))
+    events += [
+        (draw(st.sampled_from(("commit", "commit", "rollback"))), draw(who), 0)
+        for _ in range(draw(st.integers(0, 3)))
+    ]
+    events.append(("wait", 0, draw(st.sampled_from((1, 11, 300)))))
+    events += [
+        (draw(st.sampled_from(("claim", "claim", "undone claim"))), 0, draw(st.integers(1, 6)))
+        for _ in range(draw(st.integers(1, 2)))
+    ]
+    return events
+
+
+stories = st.lists(rounds(), min_size=2, max_size=8).map(
+    lambda drawn: [event for events in drawn for event in events]
 )
-savepoints = st.tuples(st.sampled_from(("savepoint", "back")), st.integers(0, SENDERS - 1), st.just(0))
-claims = st.tuples(st.sampled_from(("claim", "claim", "undone claim")), st.just(0), st.integers(1, 6))
-waits = st.tuples(st.just("wait"), st.just(0), st.sampled_from((1, 11, 300)))
-stories = st.lists(st.one_of(sends, sends, endings, endings, savepoints, claims, waits), max_size=40)
 
 
 @dataclass(slots=True)
@@ -137,7 +157,7 @@ def sends_and_claims(connect: Connect, profile: settings) -> None:
 
     @profile
     @given(stories)
-    def tell(events: list[tuple[str, int, int]]) -> None:
+    def tell(events: list[Event]) -> None:
         story = Story(senders, consumer)
         for event in events:
             story.play(*event)

@@ -122,7 +122,7 @@ begin
   ), counted as (
     select p.*, sum(p.good) over earlier as nth, sum(p.bytes) over earlier as total from present p
     window earlier as (order by p.id)
-  ), cut as (
+  ), cut as materialized (
     -- A hole right before a young row will be filled in a moment: stop there, if there is something to hand out.
     select min(c.before) as upto from counted c
     where c.id > c.before + 1 and c.enqueued_at > at - patience and (taken or c.nth > c.good)
