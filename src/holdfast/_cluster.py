@@ -16,7 +16,8 @@ from pathlib import Path
 import psycopg
 
 from holdfast._postmaster import Postmaster
-from holdfast._programs import EmbeddedError, find_programs, reachable, serving_account
+from holdfast._programs import find_programs, reachable, serving_account
+from holdfast.client._errors import EmbeddedError
 
 DATABASE = "holdfast"
 USER = "holdfast"
@@ -122,7 +123,7 @@ class Cluster:
         if link.is_dir():
             self._require_reach(link.resolve())
         elif link.is_symlink():
-            raise EmbeddedError(f"{link} points to {os.readlink(link)}, which is gone")
+            raise EmbeddedError("QH504", f"{link} points to {os.readlink(link)}, which is gone")
         elif self._account.reaches(self._options.data_dir):
             link.mkdir()
             link.chmod(0o755)
@@ -135,6 +136,7 @@ class Cluster:
             return
         barrier = self._account.barrier(home)
         raise EmbeddedError(
+            "QH504",
             f"user {self._account.name}, who runs PostgreSQL, can't reach {home}",
             detail=f"{barrier} is closed to others.",
             hint=f"chmod o+x {barrier}, or move the folder.",
@@ -150,6 +152,7 @@ class Cluster:
             self._require_reach(home)
         except OSError as error:
             raise EmbeddedError(
+                "QH504",
                 f"user {self._account.name}, who runs PostgreSQL, can't reach {self._options.data_dir}",
                 detail=f"Nor could a folder be made in {ELSEWHERE}: {error}",
                 hint="Choose a folder that is open to others.",
@@ -165,6 +168,7 @@ class Cluster:
         made_by = (self._data / "PG_VERSION").read_text().strip()
         if made_by != str(major):
             raise EmbeddedError(
+                "QH504",
                 f"the data in {self._data} was made by PostgreSQL {made_by}",
                 detail=f"The programs in {self._programs.folder} are of version {major}.",
                 hint="Use programs of that version (HOLDFAST_PG_BIN), another folder, or pg_upgrade.",
@@ -195,13 +199,13 @@ class Cluster:
         finally:
             secret.unlink()
         if answer.returncode:
-            raise EmbeddedError("initdb failed", detail=answer.stdout.strip())
+            raise EmbeddedError("QH504", "initdb failed", detail=answer.stdout.strip())
 
     def _password(self) -> str:
         path = self._options.data_dir / "password"
         if not path.exists():
             if self._data.exists():
-                raise EmbeddedError(f"the server's password is gone: there is no {path}")
+                raise EmbeddedError("QH504", f"the server's password is gone: there is no {path}")
             _write_secret(path, secrets.token_urlsafe(24))
         return path.read_text()
 
@@ -285,12 +289,14 @@ class Cluster:
     def _refuse_wrong_password(self, error: psycopg.OperationalError) -> None:
         if "password authentication failed" in str(error):
             path = self._options.data_dir / "password"
-            raise EmbeddedError(f"the server refuses the password in {path}", detail=str(error)) from error
+            raise EmbeddedError(
+                "QH504", f"the server refuses the password in {path}", detail=str(error)
+            ) from error
 
     def _failure(self, message: str, problem: str) -> EmbeddedError:
         tried = f"as user {self._account.name}, programs in {self._programs.folder}, data in {self._data}"
         log = f"End of {self._options.log}:\n{tail(self._options.log)}"
-        return EmbeddedError(message, detail=f"{problem}\nTried: {tried}.\n{log}")
+        return EmbeddedError("QH504", message, detail=f"{problem}\nTried: {tried}.\n{log}")
 
 
 def tail(log: Path, lines: int = LOG_LINES) -> str:

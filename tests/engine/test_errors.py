@@ -24,7 +24,7 @@ from tests.engine.engine import Engine
 Scenario = Callable[[Engine], Any]
 SQL = Path(holdfast.__file__).parent / "sql"
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "errors.md"
-RAISED_BY_CLIENTS = {"QH501", "QH502", "QH503"}
+RAISED_BY_CLIENTS = {"QH501", "QH502", "QH503", "QH504"}
 
 
 def send(**options: Any) -> Scenario:

@@ -24,6 +24,12 @@ START = "2030-01-01 00:00:00+00"
 BOUND = 30.0  # seconds: how long a session that must not wait for ever may take
 EMPTY_IN_A_ROW = 3
 
+FORGET_REGISTERS = """
+select setval(c.oid::regclass, 0) from pg_class c
+where c.relnamespace = 'holdfast'::regnamespace and c.relkind = 'S' and c.relpersistence = 'u'
+  and c.relname ~ '_[0-9]+$'
+"""
+
 
 class Delivery(NamedTuple):
     """What a test looks at in a message that was handed out."""
@@ -325,6 +331,12 @@ class Scene:
     def patient(self) -> None:
         """Let claims wait for a lane as long as the test needs: it is about what they do then."""
         self.watcher.execute("alter function holdfast._await_lane set lock_timeout = '25s'")
+
+    def crash(self) -> None:
+        """Do to the volatile state what a crash of PostgreSQL does."""
+        self.watcher.execute("truncate holdfast.lease, holdfast.gap, holdfast.boot, holdfast.tally")
+        self.watcher.execute(FORGET_REGISTERS)
+        self.journal.live.clear()
 
     def lane(self, queue: str = QUEUE, priority: int = 0) -> int:
         """The id of a lane."""

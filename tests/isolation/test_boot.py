@@ -19,25 +19,12 @@ import pytest
 from tests.isolation.scene import Scene
 from tests.waiting import eventually
 
-FORGET_REGISTERS = """
-select setval(c.oid::regclass, 0) from pg_class c
-where c.relnamespace = 'holdfast'::regnamespace and c.relkind = 'S' and c.relpersistence = 'u'
-  and c.relname ~ '_[0-9]+$'
-"""
-
-
-def crash(scene: Scene) -> None:
-    """What a crash of PostgreSQL does to the volatile state."""
-    scene.watcher.execute("truncate holdfast.lease, holdfast.gap, holdfast.boot, holdfast.tally")
-    scene.watcher.execute(FORGET_REGISTERS)
-    scene.journal.live.clear()
-
 
 def test_a_claim_that_read_the_lane_before_it_was_mended_drops_no_lease(scene: Scene) -> None:
     scene.patient()
     first, second = scene.sessions("consumer", 2)
     ids = [first.send() for _ in range(3)]
-    crash(scene)
+    scene.crash()
     first.begin()
     mending = first.take()
     waiting = second.start(second.take).blocked_by(first)
@@ -55,7 +42,7 @@ def test_many_claims_at_once_after_a_crash_deliver_each_message_once(scene: Scen
     scene.patient()
     consumers = scene.sessions("consumer", 8)
     ids = [scene.watcher.send() for _ in range(16)]
-    crash(scene)
+    scene.crash()
     scene.watcher.begin().execute("select pg_advisory_xact_lock(holdfast._lane_lock(), %s)", [scene.lane()])
     pending = [consumer.start(partial(consumer.take, 2)) for consumer in consumers]
     for claim in pending:
@@ -72,7 +59,7 @@ def test_a_claim_that_mends_and_rolls_back_leaves_it_to_the_next(scene: Scene) -
     first, second = scene.sessions("consumer", 2)
     ids = [first.send() for _ in range(2)]
     first.claim(1)
-    crash(scene)
+    scene.crash()
     first.begin()
     mended = [first.take(), first.take()]
     first.rollback()
@@ -89,7 +76,7 @@ def test_a_token_from_before_a_crash_settles_nothing(scene: Scene) -> None:
     ids = [consumer.send(), consumer.send(delay="1 s")]
     scene.clock("2 s")
     due, fresh = consumer.claim()
-    crash(scene)
+    scene.crash()
     consumer.claim()
 
     stale = consumer.ack(fresh.token, ids)
@@ -106,7 +93,7 @@ def test_open_senders_outlive_the_forgetting_of_gaps(scene: Scene) -> None:
     late = sender.send()
     consumer.send()
     consumer.ack(consumer.claim()[0].token)
-    crash(scene)
+    scene.crash()
     consumer.claim()
     consumer.send()
     consumer.ack(consumer.claim()[0].token)
@@ -220,7 +207,7 @@ def test_maintenance_with_a_snapshot_from_before_the_mending_mends_nothing(scene
     old, sender, consumer = scene.session("old"), scene.session("sender"), scene.session("consumer")
     for _ in range(3):
         consumer.send()
-    crash(scene)
+    scene.crash()
     old.begin("isolation level repeatable read").execute("select count(*) from holdfast.message")
     consumer.claim()
     sender.begin()

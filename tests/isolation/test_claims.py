@@ -223,18 +223,6 @@ def test_an_open_claim_is_bounded_by_timeouts_until_its_transaction_ends(scene: 
     assert before == after == timeouts(consumer) == ("0", "0")
 
 
-def test_a_savepoint_undone_takes_the_timeouts_of_its_claim_back(scene: Scene) -> None:
-    consumer = scene.session("consumer")
-    consumer.begin()
-    consumer.savepoint("s")
-    consumer.claim()
-
-    consumer.rollback_to("s")
-
-    assert timeouts(consumer) == ("0", "0")
-    consumer.rollback()
-
-
 def test_timeouts_of_the_user_are_kept(scene: Scene) -> None:
     consumer = scene.session("consumer")
     consumer.execute("set statement_timeout = '7s'")
@@ -250,10 +238,12 @@ def test_timeouts_of_the_user_are_kept(scene: Scene) -> None:
 
 def test_an_empty_claim_that_holds_the_lane_is_bounded_too(scene: Scene) -> None:
     consumer = scene.session("consumer")
-    scene.watcher.execute("delete from holdfast.boot")
+    consumer.send()
+    scene.crash()
 
-    consumer.begin().claim()  # it mends the lane, and returns nothing
+    taken = consumer.begin().take()  # it mends the lane, and takes nothing
 
+    assert taken == []
     assert timeouts(consumer) == ("1min", "1min")
     consumer.rollback()
 

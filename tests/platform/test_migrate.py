@@ -19,9 +19,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.client._errors import SchemaMissingError, SchemaTooNewError
+from holdfast.client._errors import MigrationError, SchemaMissingError, SchemaTooNewError
 from holdfast.client._schema import KNOWN_VERSION, check_schema
-from holdfast.migrate import MigrationError, Report, Sources, migrate
+from holdfast.migrate import Report, Sources, migrate
 from tests.fix_database import fresh_database
 from tests.platform.schema_dump import schema_dump
 

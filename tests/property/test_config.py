@@ -21,7 +21,7 @@ from tests.fix_database import Connect
 
 Config = dict[str, Any]
 
-PROFILE = settings(max_examples=30, derandomize=True, suppress_health_check=list(HealthCheck))
+PROFILE = settings(max_examples=30, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 QUEUES = ("one", "two")
 BUILT_IN: Config = {
     "lease": "30 s",

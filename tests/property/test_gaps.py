@@ -20,7 +20,7 @@ from tests.fix_database import Connect
 from tests.waiting import eventually
 
 SENDERS = 4
-QUICK = settings(max_examples=50, derandomize=True, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=50, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 LONG = settings(QUICK, max_examples=1500, derandomize=False)
 
 Event = tuple[str, int, int]

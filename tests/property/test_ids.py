@@ -17,7 +17,7 @@ from psycopg.types.json import Jsonb
 
 from tests.fix_database import Connect
 
-PROFILE = settings(max_examples=30, derandomize=True, suppress_health_check=list(HealthCheck))
+PROFILE = settings(max_examples=30, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 WITHIN = 2**40
 
 LANES = """

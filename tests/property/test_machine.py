@@ -20,9 +20,10 @@ from tests.property.engine import Engine
 from tests.property.machine import machine_on
 
 QUICK = settings(
-    max_examples=200,
+    max_examples=300,
     stateful_step_count=40,
     derandomize=True,
+    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 LONG = settings(QUICK, max_examples=5000, stateful_step_count=60, derandomize=False)

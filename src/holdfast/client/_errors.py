@@ -28,9 +28,11 @@
     │   ├── InvalidStateError           QH401  422
     │   ├── InvalidLimitError           QH402  422
     │   └── InvalidFilterError          QH403  422
-    └── SchemaError
-        ├── SchemaTooNewError           QH501  503
-        └── SchemaMissingError          QH502  503
+    ├── SchemaError
+    │   ├── SchemaTooNewError           QH501  503
+    │   ├── SchemaMissingError          QH502  503
+    │   └── MigrationError              QH503  503
+    └── EmbeddedError                   QH504  503
 
 A code that this version does not know becomes a plain HoldfastError that carries it.
 Every other error of the database passes through as psycopg's own.
@@ -47,7 +49,8 @@ import psycopg
 
 CODE_PREFIX = "QH"
 INTERNAL_ERROR = "XX000"
-BROKEN_REGISTER = "bad magic number in sequence"
+# After a failover a register may have no page; or somebody has made it anew since this session looked it up.
+BROKEN_REGISTER = ("bad magic number in sequence", "could not open relation with OID")
 
 
 class HoldfastError(Exception):
@@ -267,6 +270,20 @@ class SchemaMissingError(SchemaError):
     http_status = 503
 
 
+class MigrationError(SchemaError):
+    """The migrations at hand and those in the database don't fit together."""
+
+    name = "migration_refused"
+    http_status = 503
+
+
+class EmbeddedError(HoldfastError):
+    """The embedded PostgreSQL could not be set up, started, reached or stopped."""
+
+    name = "embedded_unavailable"
+    http_status = 503
+
+
 ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
     {
         "QH101": QueueNotFoundError,
@@ -294,6 +311,8 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH403": InvalidFilterError,
         "QH501": SchemaTooNewError,
         "QH502": SchemaMissingError,
+        "QH503": MigrationError,
+        "QH504": EmbeddedError,
     }
 )
 
@@ -315,7 +334,7 @@ def from_database(error: psycopg.Error) -> HoldfastError | None:
 
 def is_broken_register(error: psycopg.Error) -> bool:
     """Whether a failover left a register unreadable, which holdfast.repair() mends."""
-    return error.sqlstate == INTERNAL_ERROR and BROKEN_REGISTER in str(error)
+    return error.sqlstate == INTERNAL_ERROR and any(text in str(error) for text in BROKEN_REGISTER)
 
 
 @contextmanager

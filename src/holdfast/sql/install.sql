@@ -57,7 +57,7 @@ begin
       when duplicate_object or unique_violation then null;
       when insufficient_privilege then
         raise warning 'role % was not created: this user may not create roles', v_role
-          using hint = 'Let an administrator create it, then run the migration again to grant it its rights.';
+          using hint = 'Let an administrator create it, then call holdfast._grant_rights() as the owner of the schema.';
     end;
   end loop;
 end $$;
@@ -134,6 +134,12 @@ create table holdfast.lane (
   queue_id int not null references holdfast.queue on delete cascade,
   priority smallint not null check (priority between 0 and 10),
   shard smallint not null,
+  queue_name text,
+  paused boolean,
+  lease interval,
+  max_deliveries int,
+  shards smallint,
+  booted regclass,
   ids regclass,
   cursor regclass,
   sweep_at regclass,
@@ -143,10 +149,14 @@ create table holdfast.lane (
   lease_walk regclass,
   lease_tidy regclass,
   gap_floor regclass,
-  gap_look regclass
+  gap_look regclass,
+  gap_walk regclass
 );
 create unique index lane_of_queue on holdfast.lane (queue_id, priority desc, shard);
+create index lane_by_name on holdfast.lane (queue_name, priority desc, shard);
 comment on table holdfast.lane is 'Lanes: a queue''s (priority, shard) streams with their registers';
+comment on column holdfast.lane.queue_name is 'this and the next four: copies of the queue''s, so that claim and ack read one row';
+comment on column holdfast.lane.booted is 'register: the mark of the boot row that was last seen committed';
 comment on column holdfast.lane.ids is 'logged sequence: draws the ids, lane * 2^40 + 1 and up';
 comment on column holdfast.lane.cursor is 'register: the first id that no committed claim has passed';
 comment on column holdfast.lane.sweep_at is 'register: when to sweep next, in microseconds';
@@ -156,6 +166,7 @@ comment on column holdfast.lane.lease_floor is 'register: no live lease ends bef
 comment on column holdfast.lane.lease_walk is 'register: when to walk the leases from the bottom again';
 comment on column holdfast.lane.lease_tidy is 'register: the cursor up to which emptied leases were removed';
 comment on column holdfast.lane.gap_floor is 'register: no gap starts below this id';
+comment on column holdfast.lane.gap_walk is 'register: when to walk all gaps again; until then only the newest are looked at';
 comment on column holdfast.lane.gap_look is 'register: when to look at gaps next, in microseconds * 10 + patience; 0: no gaps';
 
 create table holdfast.message (
@@ -197,6 +208,7 @@ create unlogged table holdfast.lease (
   ids bigint[] not null,
   upto bigint not null,
   made_by xid8 not null,
+  whole boolean not null,
   primary key (token, part)
 ) with (fillfactor = 70, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0,
         autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
@@ -205,13 +217,14 @@ create index lease_deadline on holdfast.lease (lane_id, deadline);
 create index lease_scattered on holdfast.lease using gin (ids) with (fastupdate = off) where upto = 0;
 comment on table holdfast.lease is
   'Leases. upto > 0: ids from the cursor, which stood at upto afterwards. upto = 0: ids from anywhere else';
+comment on column holdfast.lease.whole is 'this is the only lease of its token: what ack asks first';
 comment on column holdfast.lease.part is 'tells the leases of one token apart: the lane id, its negative for upto = 0, a random number for a part split off';
 
 create unlogged table holdfast.gap (
   lane_id int not null,
   lo bigint not null,
   hi bigint not null,
-  horizon xid8,
+  horizon xid8 not null,
   primary key (lane_id, lo)
 ) with (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
         autovacuum_vacuum_cost_delay = 0);
@@ -224,6 +237,7 @@ create unlogged table holdfast.boot (
   database_oid oid not null,
   lease_oid oid not null,
   system_identifier bigint not null,
+  made_by xid8 not null,
   audited bigint not null default 0
 );
 comment on table holdfast.boot is 'Lanes whose volatile state belongs to this database; the fingerprint that says so';
@@ -263,7 +277,7 @@ create sequence holdfast.clock minvalue 0 start 0;
 comment on sequence holdfast.clock is 'the virtual clock, in microseconds; see set_clock()';
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (1, 'core', '53586e6fbb671452902b8976e973f7eff61dfb73794b5fbc2a4c51a3b8e8d813', false);
+values (1, 'core', '233a33bdc79de1b013374e2c74b833d2a3d736d8597e93d6dc18bbfa5e1fa875', false);
 
 -- ==================== 0000 functions ====================
 
@@ -284,7 +298,9 @@ begin
     perform setval('holdfast.clock', (extract(epoch from set_clock.at) * 1000000)::bigint);
     if not exists (select from pg_proc p where p.oid = to_regprocedure('holdfast.now()')
                    and pg_get_function_sqlbody(p.oid) like '%pg_sequence_last_value%') then
+      -- Runs as the owner: nobody else may read the register.
       create or replace function holdfast.now() returns timestamptz language sql volatile
+        security definer set search_path = pg_catalog, pg_temp
         return coalesce(timestamptz 'epoch' + pg_sequence_last_value('holdfast.clock'::regclass) * interval '1 microsecond',
                         clock_timestamp());
     end if;
@@ -302,7 +318,7 @@ end $$;
 comment on function holdfast.now is 'The time, as the engine sees it';
 
 create or replace function holdfast._us(at timestamptz) returns bigint language sql stable
-  return (extract(epoch from at) * 1000000)::bigint;
+  return (date_part('epoch', at) * 1000000)::bigint;
 comment on function holdfast._us is 'Microseconds since 1970: how registers hold a time';
 
 create or replace function holdfast._time(us bigint) returns timestamptz language sql stable
@@ -374,6 +390,18 @@ begin
   end if;
 end $$;
 comment on function holdfast._check_lease is 'Refuse a bad lease duration';
+
+create or replace function holdfast._check_isolation(verb text) returns void language plpgsql stable
+as $$
+begin
+  -- What these verbs decide under a lane lock, they must see as it is now, not as it was when the transaction began.
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform holdfast._fail('QH303', format('%s works in READ COMMITTED only', verb),
+      format('This transaction is %s: its snapshot may be older than the last claim.', upper(current_setting('transaction_isolation'))),
+      format('Call %s in a READ COMMITTED transaction.', verb));
+  end if;
+end $$;
+comment on function holdfast._check_isolation is 'Refuse a transaction whose snapshot may be old';
 
 create or replace function holdfast._check_limit("limit" int) returns void language plpgsql immutable
 as $$
@@ -554,7 +582,7 @@ begin
       when 'max_payload' then
         perform holdfast._check_field(v_field, holdfast._whole(v_value, 1, 67108864), v_value, '1 to 67,108,864 bytes');
       else
-        perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), '',
+        perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
           'Fields: lease, max_deliveries, dead_letter, backoff, ttl, max_depth, priority_default, priorities, shards, notify, max_payload.');
     end case;
   end loop;
@@ -577,7 +605,7 @@ begin
       when 'jitter' then
         perform holdfast._check_field('backoff.jitter', jsonb_typeof(v_value) = 'number' and v_value between '0' and '1', v_value, '0 to 1, a share of the delay');
       else
-        perform holdfast._fail('QH104', format('unknown field "backoff.%s" in the configuration', left(v_field, 100)), '',
+        perform holdfast._fail('QH104', format('unknown field "backoff.%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
           'backoff takes base, factor, cap, jitter.');
     end case;
   end loop;
@@ -623,8 +651,19 @@ begin
     max_payload = (effective ->> 'max_payload')::int
   where q.name = _apply.queue;
   perform holdfast._make_lanes(_apply.queue);
+  perform holdfast._copy_to_lanes(_apply.queue);
 end $$;
 comment on function holdfast._apply is 'Write an effective configuration into the typed columns, and make the lanes it names';
+
+create or replace function holdfast._copy_to_lanes(queue text) returns void language plpgsql volatile
+as $$
+begin
+  update holdfast.lane l set
+    queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards
+  from holdfast.queue q
+  where q.name = _copy_to_lanes.queue and l.queue_id = q.id;
+end $$;
+comment on function holdfast._copy_to_lanes is 'Copy what the hot verbs need of a queue to its lanes';
 
 create or replace function holdfast._make_lanes(queue text) returns void language plpgsql volatile
 as $$
@@ -648,6 +687,7 @@ as $$
 declare
   v_id int;
 begin
+  perform from holdfast.defaults d for share;
   insert into holdfast.queue (name, created_at, config, lease, max_deliveries, backoff_base, backoff_factor, backoff_cap,
                               backoff_jitter, priority_default, priorities, shards, notify, max_payload)
   values (_create_queue.queue, holdfast.now(), _create_queue.config, '30 s', 0, 0, 1, 0, 0, 0, '{}', 1, true, 1)
@@ -714,7 +754,7 @@ declare
 begin
   perform holdfast._check_config(configure_defaults.config);
   if configure_defaults.config -> 'dead_letter' not in ('null', 'false') then
-    perform holdfast._fail('QH104', 'dead_letter has no global default but false', '', 'Name dead-letter queues queue by queue.');
+    perform holdfast._fail('QH104', 'dead_letter has no global default but false', format('Got %s.', left((configure_defaults.config -> 'dead_letter')::text, 100)), 'Name dead-letter queues queue by queue.');
   end if;
   update holdfast.defaults d set config = holdfast._merge(d.config, configure_defaults.config);
   for v_queue in select q.name, q.config from holdfast.queue q order by q.id for update loop
@@ -732,7 +772,11 @@ begin
   perform holdfast._queue(_set_paused.queue);
   update holdfast.queue q set paused = _set_paused.paused
   where q.name = _set_paused.queue and q.paused <> _set_paused.paused;
-  return found;
+  if not found then
+    return false;
+  end if;
+  perform holdfast._copy_to_lanes(_set_paused.queue);
+  return true;
 end $$;
 comment on function holdfast._set_paused is 'Pause or resume; true: that changed something';
 
@@ -757,6 +801,7 @@ comment on function holdfast.resume_queue is 'Hand out messages again. false: it
 
 create or replace function holdfast.drop_queue(queue text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_queue holdfast.queue;
@@ -809,6 +854,14 @@ begin
 end $$;
 comment on function holdfast._make_sequence is 'Make a sequence';
 
+create or replace function holdfast._unchanged(lane holdfast.lane) returns boolean language plpgsql volatile
+as $$
+begin
+  return exists (select from holdfast.lane l where l.id = lane.id and l.cursor = lane.cursor);
+end $$;
+comment on function holdfast._unchanged is
+  'Under the lane lock: is the lane still as it was read before? Whoever held the lock may have dropped it, or made its registers anew';
+
 create or replace function holdfast._register(name text) returns regclass language plpgsql volatile
 as $$
 begin
@@ -820,6 +873,7 @@ create or replace function holdfast._make_registers(lane_id int) returns void la
 as $$
 begin
   update holdfast.lane l set
+    booted = holdfast._register('booted_' || l.id),
     cursor = holdfast._register('cursor_' || l.id),
     sweep_at = holdfast._register('sweep_at_' || l.id),
     due_floor = holdfast._register('due_floor_' || l.id),
@@ -828,7 +882,8 @@ begin
     lease_walk = holdfast._register('lease_walk_' || l.id),
     lease_tidy = holdfast._register('lease_tidy_' || l.id),
     gap_floor = holdfast._register('gap_floor_' || l.id),
-    gap_look = holdfast._register('gap_look_' || l.id)
+    gap_look = holdfast._register('gap_look_' || l.id),
+    gap_walk = holdfast._register('gap_walk_' || l.id)
   where l.id = _make_registers.lane_id;
 end $$;
 comment on function holdfast._make_registers is 'Make the registers of a lane';
@@ -836,8 +891,8 @@ comment on function holdfast._make_registers is 'Make the registers of a lane';
 create or replace function holdfast._drop_registers(lane holdfast.lane) returns void language plpgsql volatile
 as $$
 begin
-  execute format('drop sequence %s, %s, %s, %s, %s, %s, %s, %s, %s', lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk,
-                 lane.lease_floor, lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look);
+  execute format('drop sequence %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s', lane.booted, lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk,
+                 lane.lease_floor, lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look, lane.gap_walk);
 end $$;
 comment on function holdfast._drop_registers is 'Drop the registers of a lane';
 
@@ -855,8 +910,10 @@ begin
     update holdfast.lane l set ids = holdfast._make_sequence('sequence', 'ids_' || l.id, format('minvalue %s maxvalue %s cache 1',
       (l.id::bigint << 40) + 1, ((l.id + 1)::bigint << 40) - 1)) where l.id = v_lane.id;
     perform holdfast._make_registers(v_lane.id);
-    insert into holdfast.boot (lane_id, started_at, database_oid, lease_oid, system_identifier)
-    select v_lane.id, f.started_at, f.database_oid, f.lease_oid, f.system_identifier from holdfast._fingerprint() f;
+    perform holdfast._write_boot(v_lane.id);
+    update holdfast.lane l set
+      queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards
+    from holdfast.queue q where l.id = v_lane.id and q.id = l.queue_id;
   end if;
   select l.* into v_lane from holdfast.lane l
   where l.queue_id = _make_lane.queue_id and l.priority = _make_lane.priority and l.shard = _make_lane.shard;
@@ -875,10 +932,20 @@ begin
 end $$;
 comment on function holdfast._system_identifier is 'Which cluster this is; reads the control file';
 
-create or replace function holdfast._fingerprint() returns holdfast.boot language sql stable
-  return (0, pg_postmaster_start_time(), holdfast._database_oid(), 'holdfast.lease'::regclass::oid,
-          holdfast._system_identifier(), 0)::holdfast.boot;
-comment on function holdfast._fingerprint is 'What a boot row of this database looks like now';
+create or replace function holdfast._boot_mark() returns bigint language sql stable
+  return hashint8extended(holdfast._us(pg_postmaster_start_time()),
+                          holdfast._database_oid()::bigint << 32 | 'holdfast.lease'::regclass::oid::bigint) & 9223372036854775807;
+comment on function holdfast._boot_mark is 'A number that is another one in any other database, and after every start of the server';
+
+create or replace function holdfast._write_boot(lane_id int) returns void language plpgsql volatile
+as $$
+begin
+  delete from holdfast.boot b where b.lane_id = _write_boot.lane_id;
+  insert into holdfast.boot (lane_id, started_at, database_oid, lease_oid, system_identifier, made_by)
+  values (_write_boot.lane_id, pg_postmaster_start_time(), holdfast._database_oid(), 'holdfast.lease'::regclass, holdfast._system_identifier(),
+          pg_current_xact_id());
+end $$;
+comment on function holdfast._write_boot is 'Say that the volatile state of this lane belongs to this database';
 
 create or replace function holdfast._ours(boot holdfast.boot) returns boolean language sql stable
   return (boot).database_oid = holdfast._database_oid() and (boot).lease_oid = 'holdfast.lease'::regclass::oid
@@ -889,21 +956,21 @@ comment on function holdfast._ours is 'Does the volatile state of this lane belo
 create or replace function holdfast._boot_lane(lane holdfast.lane) returns boolean language plpgsql volatile
 as $$
 declare
-  v_print holdfast.boot := holdfast._fingerprint();
   v_boot holdfast.boot;
 begin
-  -- The caller looked before it had the lane lock: look again.
+  if pg_sequence_last_value(lane.booted) = holdfast._boot_mark() then
+    return false;
+  end if;
   select b.* into v_boot from holdfast.boot b where b.lane_id = lane.id;
   if holdfast._ours(v_boot) then
-    update holdfast.boot b set started_at = v_print.started_at
-    where b.lane_id = lane.id and b.started_at <> v_print.started_at;
+    -- Registers move on what is committed only: not if this very transaction has started the lane over.
+    if v_boot.made_by <> coalesce(pg_current_xact_id_if_assigned(), '0') then
+      perform setval(lane.booted, holdfast._boot_mark());
+    end if;
     return false;
   end if;
   perform holdfast._reset_lane(lane);
-  insert into holdfast.boot (lane_id, started_at, database_oid, lease_oid, system_identifier)
-  values (lane.id, v_print.started_at, v_print.database_oid, v_print.lease_oid, v_print.system_identifier)
-  on conflict (lane_id) do update set started_at = excluded.started_at, database_oid = excluded.database_oid,
-    lease_oid = excluded.lease_oid, system_identifier = excluded.system_identifier, audited = 0;
+  perform holdfast._write_boot(lane.id);
   return true;
 end $$;
 comment on function holdfast._boot_lane is 'Under the lane lock: is the volatile state ours? If not, start over. true: started over, so claim nothing in this transaction';
@@ -917,8 +984,8 @@ begin
   delete from holdfast.gap g where g.lane_id = lane.id;
   update holdfast.message m set due_at = holdfast.now()
   where m.id >> 40 = lane.id and m.due_at = '-infinity';
-  perform setval(r, 0) from unnest(array[lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk, lane.lease_floor,
-                                         lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look]) r;
+  perform setval(r, 0) from unnest(array[lane.booted, lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk, lane.lease_floor,
+                                         lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look, lane.gap_walk]) r;
   -- A dump reads sequences outside its snapshot: the log may hold ids that its sequence has not reached.
   select m.id into v_last from holdfast.message m
   where m.id >= lane.id::bigint << 40 and m.id < (lane.id + 1)::bigint << 40 order by m.id desc limit 1;
@@ -928,38 +995,75 @@ begin
 end $$;
 comment on function holdfast._reset_lane is 'Under the lane lock: forget leases, gaps and positions, as after a crash';
 
-create or replace function holdfast.repair(queue text default null) returns int
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+create or replace function holdfast._is_ours(lane_id int) returns boolean language plpgsql stable
+as $$
+begin
+  return exists (select from holdfast.boot b where b.lane_id = _is_ours.lane_id and holdfast._ours(b));
+end $$;
+comment on function holdfast._is_ours is 'Has this lane been booted in this database?';
+
+create or replace function holdfast._readable(registers regclass[]) returns boolean language plpgsql volatile
+as $$
+begin
+  perform pg_sequence_last_value(r) from unnest(registers) r;
+  return true;
+exception
+  -- After a failover: a register that was made after the standby's last restartpoint has no page.
+  when internal_error or data_corrupted then return false;
+end $$;
+comment on function holdfast._readable is 'Can these registers be read?';
+
+create or replace function holdfast._repair_queue(queue holdfast.queue, unreadable_only boolean) returns int
+language plpgsql volatile
 as $$
 declare
-  v_queue holdfast.queue;
   v_lane holdfast.lane;
   v_lanes int := 0;
 begin
-  if repair.queue is not null then
-    perform holdfast._queue(repair.queue);
-  end if;
-  for v_queue in select q.* from holdfast.queue q where q.name = coalesce(repair.queue, q.name) order by q.id for update loop
-    execute format('drop sequence %s, %s, %s', v_queue.asleep, v_queue.depth, v_queue.counted_at);
+  if not (unreadable_only and holdfast._readable(array[queue.asleep, queue.depth, queue.counted_at])) then
+    execute format('drop sequence %s, %s, %s', queue.asleep, queue.depth, queue.counted_at);
     update holdfast.queue q set
       asleep = holdfast._register('asleep_' || q.id),
       depth = holdfast._register('depth_' || q.id),
       counted_at = holdfast._register('counted_at_' || q.id)
-    where q.id = v_queue.id;
-    for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.id loop
-      perform pg_advisory_xact_lock(holdfast._lane_lock(), v_lane.id);
-      perform holdfast._drop_registers(v_lane);
-      perform holdfast._make_registers(v_lane.id);
-      delete from holdfast.boot b where b.lane_id = v_lane.id;
-      select l.* into v_lane from holdfast.lane l where l.id = v_lane.id;
-      perform holdfast._boot_lane(v_lane);
-      v_lanes := v_lanes + 1;
-    end loop;
+    where q.id = queue.id;
+  end if;
+  for v_lane in select l.* from holdfast.lane l where l.queue_id = queue.id order by l.id loop
+    perform pg_advisory_xact_lock(holdfast._lane_lock(), v_lane.id);
+    continue when unreadable_only and holdfast._readable(array[
+      v_lane.booted, v_lane.cursor, v_lane.sweep_at, v_lane.due_floor, v_lane.due_walk, v_lane.lease_floor, v_lane.lease_walk, v_lane.lease_tidy,
+      v_lane.gap_floor, v_lane.gap_look, v_lane.gap_walk]);
+    perform holdfast._drop_registers(v_lane);
+    perform holdfast._make_registers(v_lane.id);
+    delete from holdfast.boot b where b.lane_id = v_lane.id;
+    select l.* into v_lane from holdfast.lane l where l.id = v_lane.id;
+    perform holdfast._boot_lane(v_lane);
+    v_lanes := v_lanes + 1;
   end loop;
   return v_lanes;
 end $$;
-comment on function holdfast.repair is 'Make the registers anew and start over as after a crash: every lease has expired. For one queue, or all. Returns the number of lanes';
+comment on function holdfast._repair_queue is 'Make the registers of a queue anew, all or those that cannot be read; returns the number of lanes that started over';
+
+create or replace function holdfast.repair(queue text default null, unreadable_only boolean default false) returns int
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue;
+  v_lanes int := 0;
+begin
+  perform holdfast._check_isolation('repair');
+  if repair.queue is not null then
+    perform holdfast._queue(repair.queue);
+  end if;
+  -- Whoever comes second waits here, and sees the registers that the first has made.
+  for v_queue in select q.* from holdfast.queue q where q.name = coalesce(repair.queue, q.name) order by q.id for update loop
+    v_lanes := v_lanes + holdfast._repair_queue(v_queue, unreadable_only);
+  end loop;
+  return v_lanes;
+end $$;
+comment on function holdfast.repair is
+  'Make registers anew and start over as after a crash: every lease has expired. For one queue or all; unreadable_only: only lanes that a failover has left unreadable. Returns the number of lanes';
 
 -- 50_send.sql
 -- Sending: one message, a batch with one set of options, many with their own, and the inbox for COPY.
@@ -1004,7 +1108,7 @@ create or replace function holdfast.send(
   expires_at timestamptz default null, correlation_id uuid default null, tag text default null, max_deliveries int default null
 ) returns bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_queue holdfast.queue;
@@ -1110,7 +1214,7 @@ create or replace function holdfast.send_batch(
   correlation_id uuid default null, tag text default null, max_deliveries int default null
 ) returns bigint[]
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_queue holdfast.queue := holdfast._queue(send_batch.queue);
@@ -1127,9 +1231,8 @@ begin
   if coalesce(cardinality(payloads), 0) = 0 then
     return '{}';
   end if;
-  if pg_column_size(payloads) > v_queue.max_payload / 256 then
-    perform holdfast._check_size(p, null, v_queue.max_payload) from unnest(payloads) p;
-  end if;
+  perform holdfast._check_size(p, null, v_queue.max_payload) from unnest(payloads) p
+  where pg_column_size(p) > v_queue.max_payload / 256;
   if v_queue.max_depth is not null then
     perform holdfast._check_depth(v_queue, cardinality(payloads));
   end if;
@@ -1164,7 +1267,7 @@ begin
   select k into v_unknown from jsonb_object_keys(message) k
   where k <> all ('{payload,body,content_type,headers,priority,delay,deliver_at,ttl,expires_at,correlation_id,tag,max_deliveries}');
   if found then
-    perform holdfast._fail('QH203', format('unknown field "%s" in a message', left(v_unknown, 100)), '',
+    perform holdfast._fail('QH203', format('unknown field "%s" in a message', left(v_unknown, 100)), format('Got %s.', left((message -> v_unknown)::text, 100)),
       'Fields: payload, body (base64), content_type, headers, priority, delay, deliver_at, ttl, expires_at, correlation_id, tag, max_deliveries.');
   end if;
   v_draft.payload := message -> 'payload';
@@ -1202,7 +1305,7 @@ comment on function holdfast._check_draft is 'Refuse a bad message';
 
 create or replace function holdfast.send_many(queue text, messages jsonb) returns bigint[]
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_queue holdfast.queue := holdfast._queue(send_many.queue);
@@ -1226,7 +1329,7 @@ comment on function holdfast.send_many is 'Send many messages, each with its own
 
 create or replace function holdfast._receive() returns trigger
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_batch record;
@@ -1289,8 +1392,8 @@ comment on function holdfast._check_depth is 'Refuse messages that would go over
 
 create or replace function holdfast._count_upto(queue holdfast.queue, enough bigint) returns bigint language sql stable
   return (select count(*) from (
-    select from holdfast.lane l
-      join holdfast.message m on m.id >= l.id::bigint << 40 and m.id < (l.id + 1)::bigint << 40
+    select from holdfast.lane l cross join lateral (
+      select from holdfast.message m where m.id >= l.id::bigint << 40 and m.id < (l.id + 1)::bigint << 40 order by m.id limit enough) m
     where l.queue_id = (queue).id limit enough) counted);
 comment on function holdfast._count_upto is 'How many messages a queue holds; stops counting when it is enough';
 
@@ -1305,17 +1408,37 @@ comment on function holdfast._count_upto is 'How many messages a queue holds; st
 --   while it holds that lock). Without the second, any idle open writer would keep every gap alive.
 -- All of this happens under the lane lock.
 
+create or replace function holdfast._horizon(clean boolean) returns xid8 language plpgsql volatile
+as $$
+declare
+  v_next bigint;
+  v_ahead bigint;
+begin
+  -- An id that this transaction draws only now is above every other drawn before.
+  if clean then
+    return pg_current_xact_id();
+  end if;
+  -- Otherwise: a running transaction holds a lock on its id. (xmax alone will not do: it is only above those that have ended.)
+  v_next := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+  select max(x.transactionid::text::bigint - v_next & 4294967295) filter (where x.transactionid::text::bigint - v_next & 4294967295 < 2147483648)
+  into v_ahead from pg_locks x where x.locktype = 'transactionid' and x.mode = 'ExclusiveLock' and x.granted;
+  return (v_next + coalesce(v_ahead + 1, 0))::text::xid8;
+end $$;
+comment on function holdfast._horizon is
+  'A transaction id above all that were drawn before this call. clean: this transaction had none before it took the lane lock and looked';
+
 create or replace function holdfast._open_gaps(lane holdfast.lane, los bigint[], his bigint[], clean boolean) returns void
 language plpgsql volatile
 as $$
+declare
+  v_horizon xid8 := holdfast._horizon(clean);
 begin
   insert into holdfast.gap (lane_id, lo, hi, horizon)
-  select lane.id, g.lo, g.hi, case when clean then pg_current_xact_id() end from unnest(los, his) g(lo, hi)
+  select lane.id, g.lo, g.hi, v_horizon from unnest(los, his) g(lo, hi)
   on conflict (lane_id, lo) do update set hi = greatest(gap.hi, excluded.hi), horizon = excluded.horizon;
   perform setval(lane.gap_look, (holdfast._us(clock_timestamp()) + 5000) * 10);
 end $$;
-comment on function holdfast._open_gaps is
-  'Write down missing ids. clean: the transaction id is drawn here for the first time, after the scan, so it is a horizon';
+comment on function holdfast._open_gaps is 'Write down ids that a scan missed. clean: this transaction had no id before the scan';
 
 create or replace function holdfast._oldest_writer() returns xid8 language plpgsql volatile
 as $$
@@ -1342,38 +1465,45 @@ as $$
 declare
   v_floor bigint := coalesce(pg_sequence_last_value(lane.gap_floor), 0);
   v_first bigint;
-  v_bare boolean;
   v_ended xid8;
   v_found bigint[];
   v_gap record;
+  v_began timestamptz := clock_timestamp();
+  v_walk bigint := coalesce(pg_sequence_last_value(lane.gap_walk), 0);
+  v_all boolean := v_walk <= holdfast._us(v_began) or v_walk > holdfast._us(v_began) + 60000000;
 begin
-  select min(g.lo), bool_or(g.horizon is null) into v_first, v_bare
-  from (select g.lo, g.horizon from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_floor order by g.lo limit 5000) g;
+  if v_all then
+    select g.lo into v_first from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_floor order by g.lo limit 1;
+  else
+    -- Gaps that stay open must not make every look dear, nor hide new ones: between two walks over all, the newest only.
+    select min(g.lo) into v_first
+    from (select g.lo from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_floor order by g.lo desc limit 50) g;
+  end if;
+  if clean and v_all then
+    perform setval(lane.gap_floor, coalesce(v_first, v_floor));
+  end if;
   if v_first is null then
-    if clean then
+    if clean and v_all then
       perform setval(lane.gap_look, 0);
     end if;
     return null;
-  end if;
-  if clean then
-    perform setval(lane.gap_floor, v_first);
-  end if;
-  if v_bare and clean then
-    update holdfast.gap g set horizon = pg_current_xact_id() where g.lane_id = lane.id and g.lo >= v_first and g.horizon is null;
   end if;
   v_ended := pg_snapshot_xmin(pg_current_snapshot());
   if thorough then
     v_ended := greatest(v_ended, (holdfast._oldest_writer()::text::bigint - 1)::text::xid8);
   end if;
   for v_gap in
-    select g.* from (select g.lo, g.hi, g.horizon from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_first order by g.lo limit 5000) g
+    select g.* from (select g.lo, g.hi, g.horizon from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_first order by g.lo limit 20000) g
     where g.horizon <= v_ended or exists (select from holdfast.message m where m.id between g.lo and g.hi)
     order by g.lo
   loop
-    v_found := v_found || holdfast._look_at_gap(lane, v_gap.lo, v_gap.hi, v_gap.horizon, coalesce(v_gap.horizon <= v_ended, false),
+    v_found := v_found || holdfast._look_at_gap(lane, v_gap.lo, v_gap.hi, v_gap.horizon, v_gap.horizon <= v_ended,
                                                 want - coalesce(cardinality(v_found), 0), at);
     exit when cardinality(v_found) >= want;
   end loop;
+  if v_all then
+    perform setval(lane.gap_walk, holdfast._us(clock_timestamp() + 20 * (clock_timestamp() - v_began)));
+  end if;
   perform holdfast._pace_gaps(lane, v_found is not null);
   return v_found;
 end $$;
@@ -1428,16 +1558,16 @@ comment on function holdfast._pace_gaps is 'When to look at gaps next: 5 ms, dou
 -- Lock order: lane locks by priority, then rows, SKIP LOCKED throughout: nobody's open transaction can stall a lane,
 -- but one that has claimed and stays open.
 
-create or replace function holdfast._await_lane(lane_id int) returns boolean
+create or replace function holdfast._await_lane(lane holdfast.lane) returns boolean
 language plpgsql volatile set lock_timeout = '500ms'
 as $$
 begin
-  perform pg_advisory_xact_lock(holdfast._lane_lock(), lane_id);
-  return true;
+  perform pg_advisory_xact_lock(holdfast._lane_lock(), lane.id);
+  return holdfast._unchanged(lane);
 exception
-  when lock_not_available then return false;
+  when lock_not_available or deadlock_detected then return false;
 end $$;
-comment on function holdfast._await_lane is 'Wait for a lane lock that another claim holds, but not for long';
+comment on function holdfast._await_lane is 'Wait for a lane lock that somebody else holds, but not for long. false: not got, or the lane has changed';
 
 create or replace function holdfast._advance(lane holdfast.lane) returns bigint language plpgsql volatile
 as $$
@@ -1537,7 +1667,7 @@ begin
   ), counted as (
     select p.*, sum(p.good) over earlier as nth, sum(p.bytes) over earlier as total from present p
     window earlier as (order by p.id)
-  ), cut as (
+  ), cut as materialized (
     -- A hole right before a young row will be filled in a moment: stop there, if there is something to hand out.
     select min(c.before) as upto from counted c
     where c.id > c.before + 1 and c.enqueued_at > at - patience and (taken or c.nth > c.good)
@@ -1612,9 +1742,9 @@ begin
     end if;
   end if;
   -- A cursor that only passed messages which cannot be taken leaves a lease without ids, for the next claim to go on from.
-  insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by)
+  insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by, whole)
   select _take_with_care.token, p.part, lane.queue_id, lane.id, _take_with_care.consumer, _take_with_care.deadline,
-         coalesce(p.ids, '{}'), p.upto, pg_current_xact_id()
+         coalesce(p.ids, '{}'), p.upto, pg_current_xact_id(), false
   from (values (lane.id, v_fresh.ids, v_fresh.upto), (-lane.id, v_other, 0)) p(part, ids, upto)
   where p.ids is not null or p.upto > v_start;
 end $$;
@@ -1633,11 +1763,7 @@ begin
   end if;
   perform holdfast._check_lease(lease);
   perform holdfast._check_text('consumer', consumer);
-  if current_setting('transaction_isolation') <> 'read committed' then
-    perform holdfast._fail('QH303', 'claim works in READ COMMITTED only',
-      format('This transaction is %s: its snapshot may be older than the last claim.', upper(current_setting('transaction_isolation'))),
-      'Claim in a READ COMMITTED transaction.');
-  end if;
+  perform holdfast._check_isolation('claim');
 end $$;
 comment on function holdfast._check_claim is 'Refuse bad arguments of claim, and a transaction it cannot work in';
 
@@ -1654,17 +1780,28 @@ begin
 end $$;
 comment on function holdfast._limit_transaction is 'Bound how long the caller''s transaction can hold the lane lock: statements and pauses of 60 s';
 
+create or replace function holdfast._is_calm(lane holdfast.lane, at timestamptz) returns boolean language sql volatile
+  return holdfast._us(at) between coalesce(pg_sequence_last_value((lane).sweep_at), 0) - 10000000
+                              and coalesce(pg_sequence_last_value((lane).sweep_at), 0)
+         and coalesce(pg_sequence_last_value((lane).gap_look), 0) not between 1 and holdfast._us(clock_timestamp()) * 10
+         and coalesce(pg_sequence_last_value((lane).due_walk), 0) not between 1 and holdfast._us(clock_timestamp());
+comment on function holdfast._is_calm is 'Is there no sweep, no look at gaps and no walk over due messages to be done in this lane?';
+
 create or replace function holdfast.claim(
   queue text, max int default 1, lease interval default null, consumer text default null, alone boolean default false
 ) returns setof holdfast.delivery
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_lane record;
+  v_lane holdfast.lane;
   v_now timestamptz := holdfast.now();
   v_token bigint := holdfast._token();
   v_left int := max;
+  v_waited boolean := false;
+  v_top record;
+  v_next record;
+  v_start bigint;
   v_taken int;
 begin
   if max is null or max not between 1 and 10000 or lease is not null or consumer is not null
@@ -1672,62 +1809,64 @@ begin
     perform holdfast._check_claim(max, lease, consumer);
   end if;
   for v_lane in
-    select l.*, l::holdfast.lane as itself, (l.shard + pg_backend_pid()) % q.shards = q.shards - 1 as last_shard, q.paused,
-           coalesce(claim.lease, q.lease) + v_now as deadline, q.max_deliveries, b.lane_id is not null as booted
-    from holdfast.queue q join holdfast.lane l on l.queue_id = q.id
-      left join holdfast.boot b on b.lane_id = l.id and b.started_at = pg_postmaster_start_time()
-        and b.database_oid = holdfast._database_oid() and b.lease_oid = 'holdfast.lease'::regclass::oid
-    where q.name = claim.queue
-    order by l.priority desc, (l.shard + pg_backend_pid()) % q.shards
+    select l.* from holdfast.lane l where l.queue_name = claim.queue
+    order by l.priority desc, (l.shard + pg_backend_pid()) % l.shards
   loop
     exit when v_lane.paused or v_left <= 0;
     if not pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) then
-      -- Another shard may be free; only the last one is worth waiting for.
-      continue when not v_lane.last_shard or not holdfast._await_lane(v_lane.id);
+      -- Another shard may be free; only the last one is worth waiting for, and only once a call.
+      continue when v_waited or (v_lane.shard + pg_backend_pid()) % v_lane.shards < v_lane.shards - 1;
+      v_waited := true;
+      continue when not holdfast._await_lane(v_lane);
     end if;
-    continue when not v_lane.booted and holdfast._boot_lane(v_lane.itself);
+    continue when v_waited and not holdfast._unchanged(v_lane);
     if not alone then
       perform holdfast._limit_transaction();
     end if;
-    -- The plain case in one statement: nothing to be swept, nothing due, no gap to look at, and the next ids all there
-    -- and free to take. Where one of that does not hold, it does nothing, and the lane is taken with care.
-    return query
-      with position as materialized (
-        select r.cursor, coalesce(t.upto, r.cursor) as start, 
-               case when t.made_by <> coalesce(pg_current_xact_id_if_assigned(), '0') then setval(v_lane.cursor, t.upto) end as moved
-        from (select greatest(coalesce(pg_sequence_last_value(v_lane.cursor), 0), (v_lane.id::bigint << 40) + 1) as cursor,
-                     coalesce(pg_sequence_last_value(v_lane.sweep_at), 0) as sweep_at, holdfast._us(v_now) as us,
-                     coalesce(pg_sequence_last_value(v_lane.gap_look), 0) as look, holdfast._us(clock_timestamp()) as clock,
-                     coalesce(pg_sequence_last_value(v_lane.due_walk), 0) as walk,
-                     holdfast._time(coalesce(pg_sequence_last_value(v_lane.due_floor), 0)) as floor) r
-          left join lateral (select l.upto, l.made_by from holdfast.lease l where l.lane_id = v_lane.id and l.upto > r.cursor and l.upto > 0
-                             order by l.upto desc limit 1) t on true
-        where r.us between r.sweep_at - 10000000 and r.sweep_at
-          and (r.look = 0 or r.look > r.clock * 10) and (r.walk = 0 or r.walk > r.clock)
-          and not exists (select from holdfast.message m where m.id >> 40 = v_lane.id and m.due_at > '-infinity'
-                            and m.due_at >= r.floor and m.due_at <= v_now)
-      ), candidate as materialized (
-        select m.* from position p cross join lateral (
-          select m.* from holdfast.message m where m.id >= p.start and m.id < (v_lane.id + 1)::bigint << 40 order by m.id limit v_left) m
-      ), plain as materialized (
-        select array_agg(c.id) as ids, max(c.id) + 1 as upto from candidate c
-        having count(*) = count(*) filter (where c.due_at is null and (c.expires_at is null or c.expires_at > v_now))
-          and count(*) = max(c.id) - (select p.start from position p) + 1
-          and sum(coalesce(pg_column_size(c.payload), 0) + coalesce(pg_column_size(c.body), 0)) <= holdfast._answer_bytes()
-      ), held as (
-        insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by)
-        select v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.consumer, v_lane.deadline, p.ids, p.upto, pg_current_xact_id() from plain p
-      )
-      select v_token, m.id, claim.queue, m.payload, m.body, m.content_type, m.headers, v_lane.priority::int, m.key, m.ordering_key,
-             m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, v_lane.max_deliveries),
-             m.enqueued_at, v_lane.deadline, m.last_error, m.origin
-      from plain p cross join candidate m;
-    get diagnostics v_taken = row_count;
-    if v_taken = 0 then
-      perform holdfast._take_with_care(v_lane.itself, v_token, v_left, v_now, v_lane.deadline, claim.consumer, alone);
-      return query select h.* from holdfast._held(v_token, v_lane.id) h;
-      get diagnostics v_taken = row_count;
+    continue when coalesce(pg_sequence_last_value(v_lane.booted) <> holdfast._boot_mark(), true) and holdfast._boot_lane(v_lane);
+
+    -- The plain case: nothing to be swept, nothing due, no gap to look at, and the next ids all there and free to take.
+    v_start := greatest(coalesce(pg_sequence_last_value(v_lane.cursor), 0), (v_lane.id::bigint << 40) + 1);
+    select t.upto, t.made_by, holdfast._is_calm(v_lane, v_now) and (
+             select m.due_at from holdfast.message m
+             where m.id >> 40 = v_lane.id and m.due_at > '-infinity' and m.due_at <= v_now
+               and m.due_at >= holdfast._time(coalesce(pg_sequence_last_value(v_lane.due_floor), 0))
+             order by m.due_at limit 1) is null as calm
+    into v_top
+    from (select) one left join lateral (
+      select l.upto, l.made_by from holdfast.lease l
+      where l.lane_id = v_lane.id and l.upto > v_start and l.upto > 0 order by l.upto desc limit 1) t on true;
+    v_start := coalesce(v_top.upto, v_start);
+    -- A range no longer than what is wanted: the index scan then stops where the messages do.
+    if v_left = 1 then
+      select array[m.id] as ids, m.id as last, m.due_at is null and (m.expires_at is null or m.expires_at > v_now) as free
+      into v_next from holdfast.message m where m.id = v_start;
+    else
+      select array_agg(m.id) as ids, max(m.id) as last, bool_and(m.due_at is null and (m.expires_at is null or m.expires_at > v_now))
+               and sum(coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0)) <= holdfast._answer_bytes()
+               and count(*) = max(m.id) - v_start + 1
+               and (count(*) = v_left or max(m.id) >= pg_sequence_last_value(v_lane.ids)) as free
+      into v_next
+      from (select m.id, m.due_at, m.expires_at, m.payload, m.body from holdfast.message m
+            where m.id >= v_start and m.id < v_start + v_left order by m.id) m;
     end if;
+    if v_top.calm and v_next.free then
+      if v_top.made_by <> coalesce(pg_current_xact_id_if_assigned(), '0') then
+        perform setval(v_lane.cursor, v_start);
+      end if;
+      insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by, whole)
+      values (v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.consumer, v_now + coalesce(claim.lease, v_lane.lease), v_next.ids,
+              v_next.last + 1, pg_current_xact_id(), cardinality(v_next.ids) = claim.max);
+      return query
+        select v_token, m.id, claim.queue, m.payload, m.body, m.content_type, m.headers, v_lane.priority::int, m.key, m.ordering_key,
+               m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, v_lane.max_deliveries),
+               m.enqueued_at, v_now + coalesce(claim.lease, v_lane.lease), m.last_error, m.origin
+        from holdfast.message m where m.id >= v_start and m.id <= v_next.last order by m.id;
+    else
+      perform holdfast._take_with_care(v_lane, v_token, v_left, v_now, v_now + coalesce(claim.lease, v_lane.lease), claim.consumer, alone);
+      return query select h.* from holdfast._held(v_token, v_lane.id) h;
+    end if;
+    get diagnostics v_taken = row_count;
     v_left := v_left - v_taken;
   end loop;
   if v_lane.id is null then
@@ -1880,15 +2019,16 @@ comment on function holdfast._end_leases is
 
 create or replace function holdfast.sweep(queue text) returns int
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_queue holdfast.queue := holdfast._queue(sweep.queue);
   v_lane holdfast.lane;
   v_ended int := 0;
 begin
+  perform holdfast._check_isolation('sweep');
   for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.priority desc, l.shard loop
-    continue when not holdfast._await_lane(v_lane.id);
+    continue when not holdfast._await_lane(v_lane);
     continue when holdfast._boot_lane(v_lane);
     perform holdfast._advance(v_lane);
     v_ended := v_ended + holdfast._sweep_lane(v_lane, holdfast.now(), pg_current_xact_id_if_assigned() is null);
@@ -1959,45 +2099,36 @@ comment on function holdfast._settlement is 'The answer of a settling verb; stri
 create or replace function holdfast.ack(queue text, token bigint, ids bigint[] default null, strict boolean default false)
 returns holdfast.settlement
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_lease record;
   v_owned bigint[];
   v_done bigint[];
 begin
-  -- The plain case: a token with one lease, settled as a whole.
-  select min(l.part) as part, min(l.ids) as ids, count(*) = 1 and (ack.ids is null or ack.ids = min(l.ids)) as plain,
-         bool_and(l.upto <= coalesce(pg_sequence_last_value(n.cursor), 0)) as passed
-  into v_lease
-  from holdfast.lease l join holdfast.lane n on n.id = l.lane_id join holdfast.queue q on q.id = l.queue_id
-    join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
-  where l.token = ack.token and q.name = ack.queue and l.ids <> '{}';
-  -- Its ids are compared again: somebody may have changed them meanwhile. Above the cursor register it must stay, empty.
-  if v_lease.plain and v_lease.passed then
-    with fence as (
-      delete from holdfast.lease l where l.token = ack.token and l.part = v_lease.part and l.ids = v_lease.ids returning l.part
-    ), done as (
-      delete from holdfast.message m where m.id = any (v_lease.ids) and exists (select from fence) returning m.id
-    )
-    select array_agg(d.id), (select v_lease.ids from fence) into v_done, v_owned from done d;
-  elsif v_lease.plain then
-    with fence as (
-      update holdfast.lease l set ids = '{}' where l.token = ack.token and l.part = v_lease.part and l.ids = v_lease.ids returning l.part
-    ), done as (
-      delete from holdfast.message m where m.id = any (v_lease.ids) and exists (select from fence) returning m.id
-    )
-    select array_agg(d.id), (select v_lease.ids from fence) into v_done, v_owned from done d;
+  -- The plain case: a token with one lease, settled as a whole. Its ids are compared again when it is changed: somebody
+  -- may have been faster. Above the cursor register it must stay, empty. (offset 0: by the token first, whatever the planner thinks.)
+  select l.part, l.ids, l.upto <= coalesce(pg_sequence_last_value(n.cursor), 0) as passed into v_lease
+  from (select l.* from holdfast.lease l where l.token = ack.token and l.whole offset 0) l join holdfast.lane n on n.id = l.lane_id
+  where n.queue_name = ack.queue and pg_sequence_last_value(n.booted) = holdfast._boot_mark()
+    and l.ids <> '{}' and (ack.ids is null or ack.ids = l.ids);
+  if v_lease.passed then
+    delete from holdfast.lease l where l.token = ack.token and l.part = v_lease.part and l.ids = v_lease.ids;
+  elsif v_lease.part is not null then
+    update holdfast.lease l set ids = '{}' where l.token = ack.token and l.part = v_lease.part and l.ids = v_lease.ids;
   end if;
-  if cardinality(v_done) = cardinality(v_owned) then
+  v_owned := case when v_lease.part is not null and found then v_lease.ids else holdfast._unlease(ack.queue, ack.token, ack.ids) end;
+  if cardinality(v_owned) = 1 then
+    delete from holdfast.message m where m.id = v_owned[1];
+    v_done := case when found then v_owned else '{}' end;
+  else
+    with done as (delete from holdfast.message m where m.id = any (v_owned) returning m.id)
+    select coalesce(array_agg(d.id), '{}') into v_done from done d;
+  end if;
+  if ack.ids is null and cardinality(v_done) > 0 and cardinality(v_done) = cardinality(v_owned) then
     return (v_done, '{}'::bigint[])::holdfast.settlement;
   end if;
-  if v_owned is null then
-    v_owned := holdfast._unlease(ack.queue, ack.token, ack.ids);
-    with done as (delete from holdfast.message m where m.id = any (v_owned) returning m.id)
-    select array_agg(d.id) into v_done from done d;
-  end if;
-  return holdfast._settlement(ack.ids, v_owned, coalesce(v_done, '{}'), strict);
+  return holdfast._settlement(ack.ids, v_owned, v_done, strict);
 end $$;
 comment on function holdfast.ack is 'These messages (null: all under the token) are done: they end here';
 
@@ -2005,7 +2136,7 @@ create or replace function holdfast.nack(
   queue text, token bigint, ids bigint[] default null, delay interval default null, error text default null, strict boolean default false)
 returns holdfast.settlement
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_owned bigint[];
@@ -2026,7 +2157,7 @@ comment on function holdfast.nack is
 create or replace function holdfast.release(queue text, token bigint, ids bigint[] default null, strict boolean default false)
 returns holdfast.settlement
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_owned bigint[] := holdfast._unlease(release.queue, release.token, release.ids);
@@ -2084,11 +2215,11 @@ begin
     update holdfast.lease l set deadline = _extend_lease.deadline where l.token = lease.token and l.part = lease.part;
     return;
   end if;
-  update holdfast.lease l set ids = array(select i from unnest(lease.ids) i where i not in (select unnest(_extend_lease.ids)))
+  update holdfast.lease l set ids = array(select i from unnest(lease.ids) i where i not in (select unnest(_extend_lease.ids))), whole = false
   where l.token = lease.token and l.part = lease.part;
-  insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by)
+  insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by, whole)
   values (lease.token, holdfast._split_part(), lease.queue_id, lease.lane_id, lease.consumer, _extend_lease.deadline,
-          _extend_lease.ids, 0, pg_current_xact_id());
+          _extend_lease.ids, 0, pg_current_xact_id(), false);
 end $$;
 comment on function holdfast._extend_lease is 'Set the deadline of a locked lease, or split some ids off into one of their own';
 
@@ -2096,7 +2227,7 @@ create or replace function holdfast.extend(
   queue text, token bigint, lease interval default null, ids bigint[] default null, strict boolean default false)
 returns holdfast.settlement
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_queue holdfast.queue := holdfast._queue(extend.queue);
@@ -2112,10 +2243,12 @@ begin
     v_passes := v_passes + 1;
     for v_lease in
       select l.* from holdfast.lease l join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
-      where l.token = extend.token and l.queue_id = v_queue.id and not l.ids <@ v_extended order by l.part for update of l
+      where l.token = extend.token and l.queue_id = v_queue.id and l.ids <> '{}' and not l.ids <@ v_extended order by l.part for update of l
     loop
       v_mine := case when extend.ids is null then v_lease.ids
                      else array(select i from unnest(v_lease.ids) i where i in (select unnest(extend.ids))) end;
+      -- What was discarded is not held any more.
+      v_mine := array(select m.id from holdfast.message m where m.id = any (v_mine) and m.id not in (select unnest(v_extended)));
       continue when v_mine = '{}';
       v_passes := 0;
       v_extended := v_extended || v_mine;
@@ -2132,7 +2265,7 @@ create or replace function holdfast.next(
   alone boolean default false, strict boolean default false)
 returns setof holdfast.delivery
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 begin
   perform holdfast.ack(next.queue, next.token, null, strict);
@@ -2191,7 +2324,7 @@ create or replace function holdfast.redrive(
   queue text, ids bigint[] default null, filter jsonb default null, "limit" int default 1000, target text default null)
 returns table (id bigint, new_id bigint)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_queue holdfast.queue := holdfast._queue(redrive.queue);
@@ -2202,7 +2335,12 @@ declare
 begin
   perform holdfast._check_limit("limit");
   perform holdfast._check_filter(filter);
-  v_target := holdfast._queue(coalesce(redrive.target, redrive.queue));
+  perform holdfast._check_isolation('redrive');
+  select q.* into v_target from holdfast.queue q where q.name = coalesce(redrive.target, redrive.queue);
+  if not found then
+    perform holdfast._fail('QH105', format('target queue "%s" does not exist', left(redrive.target, 200)), 'Nothing was moved.',
+      'Create it with holdfast.create_queue, or check the spelling.');
+  end if;
   if v_queue.dead_letter is null then
     perform holdfast._fail('QH105', format('queue "%s" has no dead-letter queue', v_queue.name), 'Its dead_letter is off.', 'Nothing to redrive.');
   end if;
@@ -2235,7 +2373,7 @@ begin
   end if;
   select k into v_unknown from jsonb_object_keys(filter) k where k not in ('error', 'tag', 'dead_before', 'dead_after');
   if found then
-    perform holdfast._fail('QH403', format('unknown field "%s" in filter', left(v_unknown, 100)), '', 'Fields: error, tag, dead_before, dead_after.');
+    perform holdfast._fail('QH403', format('unknown field "%s" in filter', left(v_unknown, 100)), format('Got %s.', left((filter -> v_unknown)::text, 100)), 'Fields: error, tag, dead_before, dead_after.');
   end if;
   perform (filter ->> 'dead_before')::timestamptz, (filter ->> 'dead_after')::timestamptz;
 exception
@@ -2249,15 +2387,17 @@ returns setof holdfast.message language plpgsql stable
 as $$
 begin
   return query
-    select m.* from holdfast.lane l
-      join holdfast.message m on m.id >= greatest(l.id::bigint << 40, after + 1) and m.id < (l.id + 1)::bigint << 40
-    where l.queue_id = grave.id and m.origin ->> 'queue' = _dead.queue
-      and (_dead.ids is null or m.id = any (_dead.ids))
-      and (filter ->> 'error' is null or position(filter ->> 'error' in m.last_error) > 0)
-      and (filter ->> 'tag' is null or m.tag = filter ->> 'tag')
-      and (filter ->> 'dead_before' is null or m.enqueued_at < (filter ->> 'dead_before')::timestamptz)
-      and (filter ->> 'dead_after' is null or m.enqueued_at > (filter ->> 'dead_after')::timestamptz)
-    order by m.id limit _dead."limit";
+    select d.* from holdfast.lane l cross join lateral (
+      select m.* from holdfast.message m
+      where m.id >= greatest(l.id::bigint << 40, after + 1) and m.id < (l.id + 1)::bigint << 40 and m.origin ->> 'queue' = _dead.queue
+        and (_dead.ids is null or m.id = any (_dead.ids))
+        and (filter ->> 'error' is null or position(filter ->> 'error' in m.last_error) > 0)
+        and (filter ->> 'tag' is null or m.tag = filter ->> 'tag')
+        and (filter ->> 'dead_before' is null or m.enqueued_at < (filter ->> 'dead_before')::timestamptz)
+        and (filter ->> 'dead_after' is null or m.enqueued_at > (filter ->> 'dead_after')::timestamptz)
+      order by m.id limit _dead."limit") d
+    where l.queue_id = grave.id
+    order by d.id limit _dead."limit";
 end $$;
 comment on function holdfast._dead is 'Dead letters of a queue, oldest first';
 
@@ -2292,19 +2432,26 @@ comment on function holdfast._move_back is 'Move dead letters into a queue, unde
 
 create or replace function holdfast.discard(queue text, ids bigint[]) returns bigint[]
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_queue holdfast.queue := holdfast._queue(discard.queue);
+  v_ids bigint[];
+  v_lease record;
   v_gone bigint[];
 begin
-  with gone as (
-    delete from holdfast.message m where m.id = any (discard.ids)
+  v_ids := array(
+    select m.id from holdfast.message m where m.id = any (discard.ids)
       and (m.queue_id = v_queue.id
            or (m.origin ->> 'queue' = v_queue.name
-               and m.queue_id = (select q.id from holdfast.queue q where q.name = v_queue.dead_letter)))
-    returning m.id
-  )
+               and m.queue_id = (select q.id from holdfast.queue q where q.name = v_queue.dead_letter))));
+  -- Whoever holds one learns that it is gone: its id leaves the lease. (A claim that takes it at this moment keeps the id
+  -- in its lease; it settles nothing.)
+  for v_lease in select distinct h.token, h.part from holdfast._holders(v_ids) h order by 1, 2 loop
+    update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i not in (select unnest(v_ids)))
+    where l.token = v_lease.token and l.part = v_lease.part;
+  end loop;
+  with gone as (delete from holdfast.message m where m.id = any (v_ids) returning m.id)
   select coalesce(array_agg(g.id order by g.id), '{}') into v_gone from gone g;
   return v_gone;
 end $$;
@@ -2317,11 +2464,53 @@ comment on function holdfast.discard is
 -- Counting is subtraction: fresh = last id drawn - cursor. What lies behind the cursor is counted from the
 -- leases and the due index, at most 10,000 of each; above that a figure is an estimate, and says so.
 
-create or replace function holdfast._start(lane holdfast.lane) returns bigint language sql stable
-  return (select greatest(c.register, (select max(l.upto) from holdfast.lease l
-                                       where l.lane_id = (lane).id and l.upto > c.register and l.upto > 0))
-          from (select greatest(coalesce(pg_sequence_last_value((lane).cursor), 0), ((lane).id::bigint << 40) + 1) as register) c);
+create or replace function holdfast._start(lane holdfast.lane) returns bigint language plpgsql stable
+as $$
+declare
+  v_register bigint := (lane.id::bigint << 40) + 1;
+begin
+  -- A lane that has not been booted here starts over with its first claim.
+  if not holdfast._is_ours(lane.id) then
+    return v_register;
+  end if;
+  v_register := greatest(coalesce(pg_sequence_last_value(lane.cursor), 0), v_register);
+  return coalesce((select l.upto from holdfast.lease l where l.lane_id = lane.id and l.upto > v_register and l.upto > 0
+                   order by l.upto desc limit 1), v_register);
+end $$;
 comment on function holdfast._start is 'Where the fresh messages of a lane start, as far as is committed';
+
+create or replace function holdfast._in_gaps(lane holdfast.lane) returns setof holdfast.message language plpgsql stable
+as $$
+begin
+  return query
+    select m.* from (select g.lo, g.hi from holdfast.gap g
+                     where g.lane_id = lane.id and g.lo >= coalesce(pg_sequence_last_value(lane.gap_floor), 0) order by g.lo limit 5000) g
+      cross join lateral (select m.* from holdfast.message m where m.id between g.lo and g.hi and m.due_at is null order by m.id limit 10001) m
+    where holdfast._is_ours(lane.id) limit 10001;
+end $$;
+comment on function holdfast._in_gaps is 'Messages that were committed after the cursor had passed them, and that no claim has found yet';
+
+create or replace function holdfast._count_behind(lane holdfast.lane, at timestamptz, start bigint, out figures holdfast._figures, out ahead bigint, out most bigint)
+language plpgsql stable
+as $$
+declare
+  v_floor timestamptz := case when holdfast._is_ours(lane.id) then '-infinity' end;
+  v_late bigint;
+begin
+  -- Held by the due path and then left by a crash (v_floor is null): due as soon as the lane boots.
+  select count(*) filter (where w.due_at <= at), count(*) filter (where w.due_at > at and w.due_at < 'infinity'),
+         count(*) filter (where w.due_at = 'infinity'), count(*) filter (where w.id >= start), count(*),
+         min(w.enqueued_at) filter (where w.due_at <= at)
+  into figures.due, figures.scheduled, figures.blocked, ahead, most, figures.oldest
+  from (select m.id, m.due_at, m.enqueued_at from holdfast.message m
+        where m.id >> 40 = lane.id and m.due_at is not null and (v_floor is null or m.due_at > v_floor) order by m.due_at limit 10001) w;
+  select coalesce(sum(cardinality(l.ids)), 0), greatest(most, count(*)) into figures.in_flight, most
+  from (select l.ids from holdfast.lease l where l.lane_id = lane.id and v_floor is not null order by l.deadline limit 10001) l;
+  select count(*), greatest(most, count(*)), least(figures.oldest, min(m.enqueued_at)) into v_late, most, figures.oldest from holdfast._in_gaps(lane) m;
+  figures.due := figures.due + v_late;
+end $$;
+comment on function holdfast._count_behind is
+  'Count what is not simply ahead of the cursor. ahead: how many of it lie there all the same; most: the longest count, 10,001 if one was cut off';
 
 create or replace function holdfast._figures(lane holdfast.lane, at timestamptz) returns holdfast._figures
 language plpgsql stable
@@ -2329,30 +2518,23 @@ as $$
 declare
   v_start bigint := holdfast._start(lane);
   v_last bigint := coalesce(pg_sequence_last_value(lane.ids), v_start - 1);
-  v_out holdfast._figures;
-  v_ahead bigint;
-  v_most int := 0;
+  v_behind record := holdfast._count_behind(lane, at, v_start);
+  v_out holdfast._figures := v_behind.figures;
 begin
   v_out.drawn := v_last - (lane.id::bigint << 40);
-  select count(*) filter (where w.due_at <= at), count(*) filter (where w.due_at > at and w.due_at < 'infinity'),
-         count(*) filter (where w.due_at = 'infinity'), count(*) filter (where w.id >= v_start), count(*),
-         min(w.enqueued_at) filter (where w.due_at <= at)
-  into v_out.due, v_out.scheduled, v_out.blocked, v_ahead, v_most, v_out.oldest
-  from (select m.id, m.due_at, m.enqueued_at from holdfast.message m
-        where m.id >> 40 = lane.id and m.due_at > '-infinity' order by m.due_at limit 10001) w;
-  select coalesce(sum(cardinality(l.ids)), 0), greatest(v_most, count(*)) into v_out.in_flight, v_most
-  from (select l.ids from holdfast.lease l where l.lane_id = lane.id order by l.deadline limit 10001) l;
-  v_out.fresh := greatest(v_last - v_start + 1 - v_ahead, 0);
+  v_out.fresh := greatest(v_last - v_start + 1 - v_behind.ahead, 0);
   if v_last - v_start < 10000 then
-    select count(*), least(min(m.enqueued_at), v_out.oldest) into v_out.fresh, v_out.oldest from holdfast.message m
-    where m.id >= v_start and m.id < (lane.id + 1)::bigint << 40 and m.due_at is null;
+    select count(*), least(min(m.enqueued_at), v_out.oldest) into v_out.fresh, v_out.oldest
+    from (select m.enqueued_at, m.due_at from holdfast.message m
+          where m.id >= v_start and m.id < (lane.id + 1)::bigint << 40 order by m.id limit 10001) m
+    where m.due_at is null;
   else
-    select least(m.enqueued_at, v_out.oldest) into v_out.oldest
+    select least(min(m.enqueued_at), v_out.oldest) into v_out.oldest
     from (select m.enqueued_at, m.due_at from holdfast.message m
           where m.id >= v_start and m.id < (lane.id + 1)::bigint << 40 order by m.id limit 1000) m
-    where m.due_at is null limit 1;
+    where m.due_at is null;
   end if;
-  v_out.exact := v_most <= 10000 and v_last - v_start < 10000;
+  v_out.exact := v_behind.most <= 10000 and v_last - v_start < 10000;
   return v_out;
 end $$;
 comment on function holdfast._figures is 'Count a lane';
@@ -2364,14 +2546,14 @@ comment on function holdfast._depth_at_most is 'The depth of a queue, holes incl
 
 create or replace function holdfast._count_dead(queue holdfast.queue) returns bigint language sql stable
   return (select count(*) from (
-    select from holdfast.queue q join holdfast.lane l on l.queue_id = q.id
-      join holdfast.message m on m.id >= l.id::bigint << 40 and m.id < (l.id + 1)::bigint << 40
+    select from holdfast.queue q join holdfast.lane l on l.queue_id = q.id cross join lateral (
+      select m.origin from holdfast.message m where m.id >= l.id::bigint << 40 and m.id < (l.id + 1)::bigint << 40 order by m.id limit 10001) m
     where q.name = (queue).dead_letter and m.origin ->> 'queue' = (queue).name limit 10001) counted);
 comment on function holdfast._count_dead is 'How many dead letters came from this queue; 10,001 means more';
 
 create or replace function holdfast.queue_stats(queue text) returns setof holdfast.stats
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_queue holdfast.queue := holdfast._queue(queue_stats.queue);
@@ -2416,7 +2598,7 @@ comment on function holdfast.queues is 'All queues: their own configuration, and
 create or replace function holdfast.leases(queue text, "limit" int default 100)
 returns table (consumer text, priority int, messages int, deadline timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_queue holdfast.queue := holdfast._queue(leases.queue);
@@ -2433,35 +2615,35 @@ end $$;
 comment on function holdfast.leases is 'Who holds how many messages until when, the first to run out first';
 
 create or replace function holdfast._holders(ids bigint[])
-returns table (id bigint, token bigint, consumer text, deadline timestamptz) language plpgsql stable
+returns table (id bigint, token bigint, part int, consumer text, deadline timestamptz) language plpgsql stable
 as $$
 begin
   -- An id that came by the cursor is in the lease with the next upto; any other in a lease with upto = 0.
   return query
-    select i.id, h.token, h.consumer, h.deadline
+    select i.id, h.token, h.part, h.consumer, h.deadline
     from unnest(_holders.ids) i(id) cross join lateral (
-      (select l.token, l.consumer, l.deadline from holdfast.lease l where l.upto = 0 and l.ids @> array[i.id] limit 1)
+      (select l.token, l.part, l.consumer, l.deadline from holdfast.lease l where l.upto = 0 and l.ids @> array[i.id] limit 1)
       union all
-      (select l.token, l.consumer, l.deadline from holdfast.lease l
+      (select l.token, l.part, l.consumer, l.deadline from holdfast.lease l
        where l.lane_id = (i.id >> 40)::int and l.upto > 0 and i.id = any (l.ids)
          and l.upto = (select f.upto from holdfast.lease f where f.lane_id = (i.id >> 40)::int and f.upto > i.id and f.upto > 0
                        order by f.upto limit 1)
        limit 1)
       limit 1) h
-    where exists (select from holdfast.boot b where b.lane_id = (i.id >> 40)::int and holdfast._ours(b));
+    where holdfast._is_ours((i.id >> 40)::int) and exists (select from holdfast.message m where m.id = i.id);
 end $$;
 comment on function holdfast._holders is 'In whose lease these ids are';
 
 create or replace function holdfast.holders(queue text, ids bigint[])
 returns table (id bigint, token bigint, consumer text, deadline timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_queue holdfast.queue := holdfast._queue(holders.queue);
 begin
   return query
-    select h.* from holdfast._holders(array(
+    select h.id, h.token, h.consumer, h.deadline from holdfast._holders(array(
       select distinct i from unnest(holders.ids) i join holdfast.lane l on l.id = i >> 40 where l.queue_id = v_queue.id)) h
     order by h.id;
 end $$;
@@ -2484,7 +2666,7 @@ comment on function holdfast._held is 'The messages under a token, in one lane o
 
 create or replace function holdfast.held(queue text, token bigint) returns setof holdfast.delivery
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 begin
   perform holdfast._queue(held.queue);
@@ -2507,7 +2689,8 @@ as $$
 begin
   if state = 'in_flight' then
     return query
-      select m.* from (select l.ids from holdfast.lease l where l.lane_id = lane.id and l.ids <> '{}' order by l.deadline limit 10000) l
+      select m.* from (select l.ids from holdfast.lease l where l.lane_id = lane.id and l.ids <> '{}' and holdfast._is_ours(lane.id)
+                          order by l.deadline limit 10000) l
         cross join lateral unnest(l.ids) i(id) join holdfast.message m on m.id = i.id
       where m.id > after order by m.id limit _of_state."limit";
   elsif state = 'scheduled' then
@@ -2518,8 +2701,10 @@ begin
   else
     return query
       select w.* from (
-        (select d.* from (select m.* from holdfast.message m where m.id >> 40 = lane.id and m.due_at > '-infinity' and m.due_at <= at
-                          order by m.due_at limit 10000) d where d.id > after order by d.id limit _of_state."limit")
+        (select d.* from (select m.* from holdfast.message m where m.id >> 40 = lane.id and m.due_at <= at
+                            and (m.due_at > '-infinity' or not holdfast._is_ours(lane.id)) order by m.due_at limit 10000) d where d.id > after order by d.id limit _of_state."limit")
+        union all
+        (select g.* from holdfast._in_gaps(lane) g where g.id > after order by g.id limit _of_state."limit")
         union all
         (select m.* from holdfast.message m where m.id >= greatest(holdfast._start(lane), after + 1) and m.id < (lane.id + 1)::bigint << 40
            and m.due_at is null order by m.id limit _of_state."limit")) w
@@ -2531,7 +2716,7 @@ comment on function holdfast._of_state is 'Messages of a lane in a state, by id;
 create or replace function holdfast.browse(queue text, state text default 'ready', "limit" int default 100, after bigint default null)
 returns setof holdfast.entry
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_queue holdfast.queue := holdfast._queue(browse.queue);
@@ -2558,7 +2743,7 @@ begin
     order by l.priority desc, l.id
   loop
     return query select (holdfast._entry(m, v_queue.name, state)).*
-      from holdfast._of_state(v_lane, state, coalesce(after, 0), v_left, holdfast.now()) m;
+      from holdfast._of_state(v_lane, state, case when v_lane.id = after >> 40 then after else 0 end, v_left, holdfast.now()) m;
     get diagnostics v_shown = row_count;
     v_left := v_left - v_shown;
     exit when v_left <= 0;
@@ -2569,7 +2754,7 @@ comment on function holdfast.browse is
 
 create or replace function holdfast.message(queue text, id bigint) returns setof holdfast.entry
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_queue holdfast.queue := holdfast._queue(message.queue);
@@ -2676,18 +2861,18 @@ begin
   end if;
   perform holdfast._advance(lane);
   v_swept := holdfast._sweep_lane(lane, at, v_clean);
-  if v_clean and pg_sequence_last_value(lane.gap_look) > 0 then
-    -- Lanes whose claims always follow writes get their horizons here. Nothing is taken: there is no lease to put it in.
-    update holdfast.gap g set horizon = pg_current_xact_id() where g.lane_id = lane.id and g.horizon is null;
-  end if;
   v_audited := holdfast._audit(lane, at);
+  -- Somebody else may be counting this queue, by another of its lanes.
+  if pg_try_advisory_xact_lock(holdfast._lane_lock() + 1, lane.queue_id) then
+    perform holdfast._tally(lane.queue_id, at);
+  end if;
   return jsonb_build_object('swept', v_swept, 'found', v_audited);
 end $$;
-comment on function holdfast._maintain_lane is 'Under the lane lock: sweep, horizons, audit';
+comment on function holdfast._maintain_lane is 'Under the lane lock: boot if need be, sweep, audit, count';
 
 create or replace function holdfast.maintain() returns jsonb
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_began timestamptz := clock_timestamp();
@@ -2699,10 +2884,12 @@ declare
   v_swept int := 0;
   v_found int := 0;
   v_busy int := 0;
-  v_ended int := holdfast._end_overdue_holders();
+  v_ended int;
 begin
+  perform holdfast._check_isolation('maintain');
+  v_ended := holdfast._end_overdue_holders();
   for v_lane in select l.* from holdfast.lane l order by (l.id <= v_turn), l.id loop
-    if pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) then
+    if pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) and holdfast._unchanged(v_lane) then
       v_did := holdfast._maintain_lane(v_lane, holdfast.now());
       v_booted := v_booted + coalesce((v_did ->> 'booted')::int, 0);
       v_swept := v_swept + coalesce((v_did ->> 'swept')::int, 0);
@@ -2710,7 +2897,6 @@ begin
     else
       v_busy := v_busy + 1;
     end if;
-    perform holdfast._tally(v_lane.queue_id, holdfast.now());
     v_lanes := v_lanes + 1;
     perform setval('holdfast.turn', v_lane.id);
     exit when clock_timestamp() > v_began + interval '100 ms';
@@ -2724,13 +2910,17 @@ comment on function holdfast.maintain is
 -- 90_grants.sql
 -- Rights. Every public function runs as the owner of the schema; a role gets the verbs it needs, and no table.
 
-revoke all on all functions in schema holdfast from public;
-revoke all on all tables in schema holdfast from public;
-
-do $$
+create or replace function holdfast._grant_rights() returns void language plpgsql volatile
+as $$
 declare
   v_grant record;
 begin
+  revoke all on all functions in schema holdfast from public;
+  revoke all on all tables in schema holdfast from public;
+  if to_regclass('holdfast.migration') is not null then
+    -- A client looks there whether it fits the schema.
+    grant select on holdfast.migration to public;
+  end if;
   for v_grant in
     select * from (values
       ('holdfast_producer', '{send,send_batch,send_many,now}'::text[]),
@@ -2747,22 +2937,29 @@ begin
     if v_grant.role in ('holdfast_producer', 'holdfast_admin') then
       execute format('grant insert (queue, payload, body, content_type, headers, priority, deliver_at, expires_at, correlation_id, tag, '
                      'max_deliveries) on holdfast.inbox to %I', v_grant.role);
+      execute format('grant usage on sequence holdfast.inbox_n to %I', v_grant.role);
     end if;
   end loop;
+end $$;
+comment on function holdfast._grant_rights is 'Give each role that exists its rights; the owner may call it again after a role was created';
+
+do $$
+begin
+  perform holdfast._grant_rights();
 end $$;
 
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '48fe4c60329c70396a008244331e24c640574ee4111d8d9c519a07000358cb2f', false);
+values (0, 'functions', 'c020e8c9496cb865158fcf8c5ec480d6060ec26174e70edd351fac6480e546f6', false);
 \else
 do $install$
 begin
     if exists (
         select from holdfast.migration as there
         full join (values
-            (1, '53586e6fbb671452902b8976e973f7eff61dfb73794b5fbc2a4c51a3b8e8d813'),
-            (0, '48fe4c60329c70396a008244331e24c640574ee4111d8d9c519a07000358cb2f')
+            (1, '233a33bdc79de1b013374e2c74b833d2a3d736d8597e93d6dc18bbfa5e1fa875'),
+            (0, 'c020e8c9496cb865158fcf8c5ec480d6060ec26174e70edd351fac6480e546f6')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

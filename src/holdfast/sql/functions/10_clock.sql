@@ -34,7 +34,7 @@ end $$;
 comment on function holdfast.now is 'The time, as the engine sees it';
 
 create or replace function holdfast._us(at timestamptz) returns bigint language sql stable
-  return (extract(epoch from at) * 1000000)::bigint;
+  return (date_part('epoch', at) * 1000000)::bigint;
 comment on function holdfast._us is 'Microseconds since 1970: how registers hold a time';
 
 create or replace function holdfast._time(us bigint) returns timestamptz language sql stable

@@ -147,8 +147,19 @@ begin
     max_payload = (effective ->> 'max_payload')::int
   where q.name = _apply.queue;
   perform holdfast._make_lanes(_apply.queue);
+  perform holdfast._copy_to_lanes(_apply.queue);
 end $$;
 comment on function holdfast._apply is 'Write an effective configuration into the typed columns, and make the lanes it names';
+
+create or replace function holdfast._copy_to_lanes(queue text) returns void language plpgsql volatile
+as $$
+begin
+  update holdfast.lane l set
+    queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards
+  from holdfast.queue q
+  where q.name = _copy_to_lanes.queue and l.queue_id = q.id;
+end $$;
+comment on function holdfast._copy_to_lanes is 'Copy what the hot verbs need of a queue to its lanes';
 
 create or replace function holdfast._make_lanes(queue text) returns void language plpgsql volatile
 as $$
@@ -257,7 +268,11 @@ begin
   perform holdfast._queue(_set_paused.queue);
   update holdfast.queue q set paused = _set_paused.paused
   where q.name = _set_paused.queue and q.paused <> _set_paused.paused;
-  return found;
+  if not found then
+    return false;
+  end if;
+  perform holdfast._copy_to_lanes(_set_paused.queue);
+  return true;
 end $$;
 comment on function holdfast._set_paused is 'Pause or resume; true: that changed something';
 

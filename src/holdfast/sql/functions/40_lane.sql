@@ -42,6 +42,7 @@ create or replace function holdfast._make_registers(lane_id int) returns void la
 as $$
 begin
   update holdfast.lane l set
+    booted = holdfast._register('booted_' || l.id),
     cursor = holdfast._register('cursor_' || l.id),
     sweep_at = holdfast._register('sweep_at_' || l.id),
     due_floor = holdfast._register('due_floor_' || l.id),
@@ -50,7 +51,8 @@ begin
     lease_walk = holdfast._register('lease_walk_' || l.id),
     lease_tidy = holdfast._register('lease_tidy_' || l.id),
     gap_floor = holdfast._register('gap_floor_' || l.id),
-    gap_look = holdfast._register('gap_look_' || l.id)
+    gap_look = holdfast._register('gap_look_' || l.id),
+    gap_walk = holdfast._register('gap_walk_' || l.id)
   where l.id = _make_registers.lane_id;
 end $$;
 comment on function holdfast._make_registers is 'Make the registers of a lane';
@@ -58,8 +60,8 @@ comment on function holdfast._make_registers is 'Make the registers of a lane';
 create or replace function holdfast._drop_registers(lane holdfast.lane) returns void language plpgsql volatile
 as $$
 begin
-  execute format('drop sequence %s, %s, %s, %s, %s, %s, %s, %s, %s', lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk,
-                 lane.lease_floor, lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look);
+  execute format('drop sequence %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s', lane.booted, lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk,
+                 lane.lease_floor, lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look, lane.gap_walk);
 end $$;
 comment on function holdfast._drop_registers is 'Drop the registers of a lane';
 
@@ -77,8 +79,10 @@ begin
     update holdfast.lane l set ids = holdfast._make_sequence('sequence', 'ids_' || l.id, format('minvalue %s maxvalue %s cache 1',
       (l.id::bigint << 40) + 1, ((l.id + 1)::bigint << 40) - 1)) where l.id = v_lane.id;
     perform holdfast._make_registers(v_lane.id);
-    insert into holdfast.boot (lane_id, started_at, database_oid, lease_oid, system_identifier)
-    select v_lane.id, f.started_at, f.database_oid, f.lease_oid, f.system_identifier from holdfast._fingerprint() f;
+    perform holdfast._write_boot(v_lane.id);
+    update holdfast.lane l set
+      queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards
+    from holdfast.queue q where l.id = v_lane.id and q.id = l.queue_id;
   end if;
   select l.* into v_lane from holdfast.lane l
   where l.queue_id = _make_lane.queue_id and l.priority = _make_lane.priority and l.shard = _make_lane.shard;
@@ -97,10 +101,20 @@ begin
 end $$;
 comment on function holdfast._system_identifier is 'Which cluster this is; reads the control file';
 
-create or replace function holdfast._fingerprint() returns holdfast.boot language sql stable
-  return (0, pg_postmaster_start_time(), holdfast._database_oid(), 'holdfast.lease'::regclass::oid,
-          holdfast._system_identifier(), 0)::holdfast.boot;
-comment on function holdfast._fingerprint is 'What a boot row of this database looks like now';
+create or replace function holdfast._boot_mark() returns bigint language sql stable
+  return hashint8extended(holdfast._us(pg_postmaster_start_time()),
+                          holdfast._database_oid()::bigint << 32 | 'holdfast.lease'::regclass::oid::bigint) & 9223372036854775807;
+comment on function holdfast._boot_mark is 'A number that is another one in any other database, and after every start of the server';
+
+create or replace function holdfast._write_boot(lane_id int) returns void language plpgsql volatile
+as $$
+begin
+  delete from holdfast.boot b where b.lane_id = _write_boot.lane_id;
+  insert into holdfast.boot (lane_id, started_at, database_oid, lease_oid, system_identifier, made_by)
+  values (_write_boot.lane_id, pg_postmaster_start_time(), holdfast._database_oid(), 'holdfast.lease'::regclass, holdfast._system_identifier(),
+          pg_current_xact_id());
+end $$;
+comment on function holdfast._write_boot is 'Say that the volatile state of this lane belongs to this database';
 
 create or replace function holdfast._ours(boot holdfast.boot) returns boolean language sql stable
   return (boot).database_oid = holdfast._database_oid() and (boot).lease_oid = 'holdfast.lease'::regclass::oid
@@ -111,21 +125,21 @@ comment on function holdfast._ours is 'Does the volatile state of this lane belo
 create or replace function holdfast._boot_lane(lane holdfast.lane) returns boolean language plpgsql volatile
 as $$
 declare
-  v_print holdfast.boot := holdfast._fingerprint();
   v_boot holdfast.boot;
 begin
-  -- The caller looked before it had the lane lock: look again.
+  if pg_sequence_last_value(lane.booted) = holdfast._boot_mark() then
+    return false;
+  end if;
   select b.* into v_boot from holdfast.boot b where b.lane_id = lane.id;
   if holdfast._ours(v_boot) then
-    update holdfast.boot b set started_at = v_print.started_at
-    where b.lane_id = lane.id and b.started_at <> v_print.started_at;
+    -- Registers move on what is committed only: not if this very transaction has started the lane over.
+    if v_boot.made_by <> coalesce(pg_current_xact_id_if_assigned(), '0') then
+      perform setval(lane.booted, holdfast._boot_mark());
+    end if;
     return false;
   end if;
   perform holdfast._reset_lane(lane);
-  insert into holdfast.boot (lane_id, started_at, database_oid, lease_oid, system_identifier)
-  values (lane.id, v_print.started_at, v_print.database_oid, v_print.lease_oid, v_print.system_identifier)
-  on conflict (lane_id) do update set started_at = excluded.started_at, database_oid = excluded.database_oid,
-    lease_oid = excluded.lease_oid, system_identifier = excluded.system_identifier, audited = 0;
+  perform holdfast._write_boot(lane.id);
   return true;
 end $$;
 comment on function holdfast._boot_lane is 'Under the lane lock: is the volatile state ours? If not, start over. true: started over, so claim nothing in this transaction';
@@ -139,8 +153,8 @@ begin
   delete from holdfast.gap g where g.lane_id = lane.id;
   update holdfast.message m set due_at = holdfast.now()
   where m.id >> 40 = lane.id and m.due_at = '-infinity';
-  perform setval(r, 0) from unnest(array[lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk, lane.lease_floor,
-                                         lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look]) r;
+  perform setval(r, 0) from unnest(array[lane.booted, lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk, lane.lease_floor,
+                                         lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look, lane.gap_walk]) r;
   -- A dump reads sequences outside its snapshot: the log may hold ids that its sequence has not reached.
   select m.id into v_last from holdfast.message m
   where m.id >= lane.id::bigint << 40 and m.id < (lane.id + 1)::bigint << 40 order by m.id desc limit 1;
@@ -186,8 +200,8 @@ begin
   for v_lane in select l.* from holdfast.lane l where l.queue_id = queue.id order by l.id loop
     perform pg_advisory_xact_lock(holdfast._lane_lock(), v_lane.id);
     continue when unreadable_only and holdfast._readable(array[
-      v_lane.cursor, v_lane.sweep_at, v_lane.due_floor, v_lane.due_walk, v_lane.lease_floor, v_lane.lease_walk, v_lane.lease_tidy,
-      v_lane.gap_floor, v_lane.gap_look]);
+      v_lane.booted, v_lane.cursor, v_lane.sweep_at, v_lane.due_floor, v_lane.due_walk, v_lane.lease_floor, v_lane.lease_walk, v_lane.lease_tidy,
+      v_lane.gap_floor, v_lane.gap_look, v_lane.gap_walk]);
     perform holdfast._drop_registers(v_lane);
     perform holdfast._make_registers(v_lane.id);
     delete from holdfast.boot b where b.lane_id = v_lane.id;

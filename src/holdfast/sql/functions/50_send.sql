@@ -163,9 +163,8 @@ begin
   if coalesce(cardinality(payloads), 0) = 0 then
     return '{}';
   end if;
-  if pg_column_size(payloads) > v_queue.max_payload / 256 then
-    perform holdfast._check_size(p, null, v_queue.max_payload) from unnest(payloads) p;
-  end if;
+  perform holdfast._check_size(p, null, v_queue.max_payload) from unnest(payloads) p
+  where pg_column_size(p) > v_queue.max_payload / 256;
   if v_queue.max_depth is not null then
     perform holdfast._check_depth(v_queue, cardinality(payloads));
   end if;

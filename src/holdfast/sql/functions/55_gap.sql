@@ -68,13 +68,22 @@ declare
   v_ended xid8;
   v_found bigint[];
   v_gap record;
+  v_began timestamptz := clock_timestamp();
+  v_walk bigint := coalesce(pg_sequence_last_value(lane.gap_walk), 0);
+  v_all boolean := v_walk <= holdfast._us(v_began) or v_walk > holdfast._us(v_began) + 60000000;
 begin
-  select g.lo into v_first from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_floor order by g.lo limit 1;
-  if clean then
+  if v_all then
+    select g.lo into v_first from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_floor order by g.lo limit 1;
+  else
+    -- Gaps that stay open must not make every look dear, nor hide new ones: between two walks over all, the newest only.
+    select min(g.lo) into v_first
+    from (select g.lo from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_floor order by g.lo desc limit 50) g;
+  end if;
+  if clean and v_all then
     perform setval(lane.gap_floor, coalesce(v_first, v_floor));
   end if;
   if v_first is null then
-    if clean then
+    if clean and v_all then
       perform setval(lane.gap_look, 0);
     end if;
     return null;
@@ -84,7 +93,7 @@ begin
     v_ended := greatest(v_ended, (holdfast._oldest_writer()::text::bigint - 1)::text::xid8);
   end if;
   for v_gap in
-    select g.* from (select g.lo, g.hi, g.horizon from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_first order by g.lo limit 5000) g
+    select g.* from (select g.lo, g.hi, g.horizon from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_first order by g.lo limit 20000) g
     where g.horizon <= v_ended or exists (select from holdfast.message m where m.id between g.lo and g.hi)
     order by g.lo
   loop
@@ -92,6 +101,9 @@ begin
                                                 want - coalesce(cardinality(v_found), 0), at);
     exit when cardinality(v_found) >= want;
   end loop;
+  if v_all then
+    perform setval(lane.gap_walk, holdfast._us(clock_timestamp() + 20 * (clock_timestamp() - v_began)));
+  end if;
   perform holdfast._pace_gaps(lane, v_found is not null);
   return v_found;
 end $$;

@@ -197,9 +197,9 @@ begin
     end if;
   end if;
   -- A cursor that only passed messages which cannot be taken leaves a lease without ids, for the next claim to go on from.
-  insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by)
+  insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by, whole)
   select _take_with_care.token, p.part, lane.queue_id, lane.id, _take_with_care.consumer, _take_with_care.deadline,
-         coalesce(p.ids, '{}'), p.upto, pg_current_xact_id()
+         coalesce(p.ids, '{}'), p.upto, pg_current_xact_id(), false
   from (values (lane.id, v_fresh.ids, v_fresh.upto), (-lane.id, v_other, 0)) p(part, ids, upto)
   where p.ids is not null or p.upto > v_start;
 end $$;
@@ -235,6 +235,13 @@ begin
 end $$;
 comment on function holdfast._limit_transaction is 'Bound how long the caller''s transaction can hold the lane lock: statements and pauses of 60 s';
 
+create or replace function holdfast._is_calm(lane holdfast.lane, at timestamptz) returns boolean language sql volatile
+  return holdfast._us(at) between coalesce(pg_sequence_last_value((lane).sweep_at), 0) - 10000000
+                              and coalesce(pg_sequence_last_value((lane).sweep_at), 0)
+         and coalesce(pg_sequence_last_value((lane).gap_look), 0) not between 1 and holdfast._us(clock_timestamp()) * 10
+         and coalesce(pg_sequence_last_value((lane).due_walk), 0) not between 1 and holdfast._us(clock_timestamp());
+comment on function holdfast._is_calm is 'Is there no sweep, no look at gaps and no walk over due messages to be done in this lane?';
+
 create or replace function holdfast.claim(
   queue text, max int default 1, lease interval default null, consumer text default null, alone boolean default false
 ) returns setof holdfast.delivery
@@ -242,77 +249,79 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_lane record;
+  v_lane holdfast.lane;
   v_now timestamptz := holdfast.now();
   v_token bigint := holdfast._token();
   v_left int := max;
-  v_taken int;
   v_waited boolean := false;
+  v_top record;
+  v_next record;
+  v_start bigint;
+  v_taken int;
 begin
   if max is null or max not between 1 and 10000 or lease is not null or consumer is not null
      or current_setting('transaction_isolation') <> 'read committed' then
     perform holdfast._check_claim(max, lease, consumer);
   end if;
   for v_lane in
-    select l.*, l::holdfast.lane as itself, (l.shard + pg_backend_pid()) % q.shards = q.shards - 1 as last_shard, q.paused,
-           coalesce(claim.lease, q.lease) + v_now as deadline, q.max_deliveries, b.lane_id is not null as booted
-    from holdfast.queue q join holdfast.lane l on l.queue_id = q.id
-      left join holdfast.boot b on b.lane_id = l.id and b.started_at = pg_postmaster_start_time()
-        and b.database_oid = holdfast._database_oid() and b.lease_oid = 'holdfast.lease'::regclass::oid
-    where q.name = claim.queue
-    order by l.priority desc, (l.shard + pg_backend_pid()) % q.shards
+    select l.* from holdfast.lane l where l.queue_name = claim.queue
+    order by l.priority desc, (l.shard + pg_backend_pid()) % l.shards
   loop
     exit when v_lane.paused or v_left <= 0;
     if not pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) then
       -- Another shard may be free; only the last one is worth waiting for, and only once a call.
-      continue when v_waited or not v_lane.last_shard;
+      continue when v_waited or (v_lane.shard + pg_backend_pid()) % v_lane.shards < v_lane.shards - 1;
       v_waited := true;
-      continue when not holdfast._await_lane(v_lane.itself);
+      continue when not holdfast._await_lane(v_lane);
     end if;
-    continue when v_waited and not holdfast._unchanged(v_lane.itself);
+    continue when v_waited and not holdfast._unchanged(v_lane);
     if not alone then
       perform holdfast._limit_transaction();
     end if;
-    continue when not v_lane.booted and holdfast._boot_lane(v_lane.itself);
-    -- The plain case in one statement: nothing to be swept, nothing due, no gap to look at, and the next ids all there
-    -- and free to take. Where one of that does not hold, it does nothing, and the lane is taken with care.
-    return query
-      with position as materialized (
-        select r.cursor, coalesce(t.upto, r.cursor) as start, 
-               case when t.made_by <> coalesce(pg_current_xact_id_if_assigned(), '0') then setval(v_lane.cursor, t.upto) end as moved
-        from (select greatest(coalesce(pg_sequence_last_value(v_lane.cursor), 0), (v_lane.id::bigint << 40) + 1) as cursor,
-                     coalesce(pg_sequence_last_value(v_lane.sweep_at), 0) as sweep_at, holdfast._us(v_now) as us,
-                     coalesce(pg_sequence_last_value(v_lane.gap_look), 0) as look, holdfast._us(clock_timestamp()) as clock,
-                     coalesce(pg_sequence_last_value(v_lane.due_walk), 0) as walk,
-                     holdfast._time(coalesce(pg_sequence_last_value(v_lane.due_floor), 0)) as floor) r
-          left join lateral (select l.upto, l.made_by from holdfast.lease l where l.lane_id = v_lane.id and l.upto > r.cursor and l.upto > 0
-                             order by l.upto desc limit 1) t on true
-        where r.us between r.sweep_at - 10000000 and r.sweep_at
-          and (r.look = 0 or r.look > r.clock * 10) and (r.walk = 0 or r.walk > r.clock)
-          and not exists (select from holdfast.message m where m.id >> 40 = v_lane.id and m.due_at > '-infinity'
-                            and m.due_at >= r.floor and m.due_at <= v_now)
-      ), candidate as materialized (
-        select m.* from position p cross join lateral (
-          select m.* from holdfast.message m where m.id >= p.start and m.id < (v_lane.id + 1)::bigint << 40 order by m.id limit v_left) m
-      ), plain as materialized (
-        select array_agg(c.id) as ids, max(c.id) + 1 as upto from candidate c
-        having count(*) = count(*) filter (where c.due_at is null and (c.expires_at is null or c.expires_at > v_now))
-          and count(*) = max(c.id) - (select p.start from position p) + 1
-          and sum(coalesce(pg_column_size(c.payload), 0) + coalesce(pg_column_size(c.body), 0)) <= holdfast._answer_bytes()
-      ), held as (
-        insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by)
-        select v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.consumer, v_lane.deadline, p.ids, p.upto, pg_current_xact_id() from plain p
-      )
-      select v_token, m.id, claim.queue, m.payload, m.body, m.content_type, m.headers, v_lane.priority::int, m.key, m.ordering_key,
-             m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, v_lane.max_deliveries),
-             m.enqueued_at, v_lane.deadline, m.last_error, m.origin
-      from plain p cross join candidate m;
-    get diagnostics v_taken = row_count;
-    if v_taken = 0 then
-      perform holdfast._take_with_care(v_lane.itself, v_token, v_left, v_now, v_lane.deadline, claim.consumer, alone);
-      return query select h.* from holdfast._held(v_token, v_lane.id) h;
-      get diagnostics v_taken = row_count;
+    continue when coalesce(pg_sequence_last_value(v_lane.booted) <> holdfast._boot_mark(), true) and holdfast._boot_lane(v_lane);
+
+    -- The plain case: nothing to be swept, nothing due, no gap to look at, and the next ids all there and free to take.
+    v_start := greatest(coalesce(pg_sequence_last_value(v_lane.cursor), 0), (v_lane.id::bigint << 40) + 1);
+    select t.upto, t.made_by, holdfast._is_calm(v_lane, v_now) and (
+             select m.due_at from holdfast.message m
+             where m.id >> 40 = v_lane.id and m.due_at > '-infinity' and m.due_at <= v_now
+               and m.due_at >= holdfast._time(coalesce(pg_sequence_last_value(v_lane.due_floor), 0))
+             order by m.due_at limit 1) is null as calm
+    into v_top
+    from (select) one left join lateral (
+      select l.upto, l.made_by from holdfast.lease l
+      where l.lane_id = v_lane.id and l.upto > v_start and l.upto > 0 order by l.upto desc limit 1) t on true;
+    v_start := coalesce(v_top.upto, v_start);
+    -- A range no longer than what is wanted: the index scan then stops where the messages do.
+    if v_left = 1 then
+      select array[m.id] as ids, m.id as last, m.due_at is null and (m.expires_at is null or m.expires_at > v_now) as free
+      into v_next from holdfast.message m where m.id = v_start;
+    else
+      select array_agg(m.id) as ids, max(m.id) as last, bool_and(m.due_at is null and (m.expires_at is null or m.expires_at > v_now))
+               and sum(coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0)) <= holdfast._answer_bytes()
+               and count(*) = max(m.id) - v_start + 1
+               and (count(*) = v_left or max(m.id) >= pg_sequence_last_value(v_lane.ids)) as free
+      into v_next
+      from (select m.id, m.due_at, m.expires_at, m.payload, m.body from holdfast.message m
+            where m.id >= v_start and m.id < v_start + v_left order by m.id) m;
     end if;
+    if v_top.calm and v_next.free then
+      if v_top.made_by <> coalesce(pg_current_xact_id_if_assigned(), '0') then
+        perform setval(v_lane.cursor, v_start);
+      end if;
+      insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by, whole)
+      values (v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.consumer, v_now + coalesce(claim.lease, v_lane.lease), v_next.ids,
+              v_next.last + 1, pg_current_xact_id(), cardinality(v_next.ids) = claim.max);
+      return query
+        select v_token, m.id, claim.queue, m.payload, m.body, m.content_type, m.headers, v_lane.priority::int, m.key, m.ordering_key,
+               m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, v_lane.max_deliveries),
+               m.enqueued_at, v_now + coalesce(claim.lease, v_lane.lease), m.last_error, m.origin
+        from holdfast.message m where m.id >= v_start and m.id <= v_next.last order by m.id;
+    else
+      perform holdfast._take_with_care(v_lane, v_token, v_left, v_now, v_now + coalesce(claim.lease, v_lane.lease), claim.consumer, alone);
+      return query select h.* from holdfast._held(v_token, v_lane.id) h;
+    end if;
+    get diagnostics v_taken = row_count;
     v_left := v_left - v_taken;
   end loop;
   if v_lane.id is null then

@@ -66,38 +66,29 @@ declare
   v_owned bigint[];
   v_done bigint[];
 begin
-  -- The plain case: a token with one lease, settled as a whole.
-  select min(l.part) as part, min(l.ids) as ids, count(*) = 1 and (ack.ids is null or ack.ids = min(l.ids)) as plain,
-         bool_and(l.upto <= coalesce(pg_sequence_last_value(n.cursor), 0)) as passed
-  into v_lease
-  from holdfast.lease l join holdfast.lane n on n.id = l.lane_id join holdfast.queue q on q.id = l.queue_id
-    join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
-  where l.token = ack.token and q.name = ack.queue and l.ids <> '{}';
-  -- Its ids are compared again: somebody may have changed them meanwhile. Above the cursor register it must stay, empty.
-  if v_lease.plain and v_lease.passed then
-    with fence as (
-      delete from holdfast.lease l where l.token = ack.token and l.part = v_lease.part and l.ids = v_lease.ids returning l.part
-    ), done as (
-      delete from holdfast.message m where m.id = any (v_lease.ids) and exists (select from fence) returning m.id
-    )
-    select array_agg(d.id), (select v_lease.ids from fence) into v_done, v_owned from done d;
-  elsif v_lease.plain then
-    with fence as (
-      update holdfast.lease l set ids = '{}' where l.token = ack.token and l.part = v_lease.part and l.ids = v_lease.ids returning l.part
-    ), done as (
-      delete from holdfast.message m where m.id = any (v_lease.ids) and exists (select from fence) returning m.id
-    )
-    select array_agg(d.id), (select v_lease.ids from fence) into v_done, v_owned from done d;
+  -- The plain case: a token with one lease, settled as a whole. Its ids are compared again when it is changed: somebody
+  -- may have been faster. Above the cursor register it must stay, empty. (offset 0: by the token first, whatever the planner thinks.)
+  select l.part, l.ids, l.upto <= coalesce(pg_sequence_last_value(n.cursor), 0) as passed into v_lease
+  from (select l.* from holdfast.lease l where l.token = ack.token and l.whole offset 0) l join holdfast.lane n on n.id = l.lane_id
+  where n.queue_name = ack.queue and pg_sequence_last_value(n.booted) = holdfast._boot_mark()
+    and l.ids <> '{}' and (ack.ids is null or ack.ids = l.ids);
+  if v_lease.passed then
+    delete from holdfast.lease l where l.token = ack.token and l.part = v_lease.part and l.ids = v_lease.ids;
+  elsif v_lease.part is not null then
+    update holdfast.lease l set ids = '{}' where l.token = ack.token and l.part = v_lease.part and l.ids = v_lease.ids;
   end if;
-  if cardinality(v_done) = cardinality(v_owned) then
+  v_owned := case when v_lease.part is not null and found then v_lease.ids else holdfast._unlease(ack.queue, ack.token, ack.ids) end;
+  if cardinality(v_owned) = 1 then
+    delete from holdfast.message m where m.id = v_owned[1];
+    v_done := case when found then v_owned else '{}' end;
+  else
+    with done as (delete from holdfast.message m where m.id = any (v_owned) returning m.id)
+    select coalesce(array_agg(d.id), '{}') into v_done from done d;
+  end if;
+  if ack.ids is null and cardinality(v_done) > 0 and cardinality(v_done) = cardinality(v_owned) then
     return (v_done, '{}'::bigint[])::holdfast.settlement;
   end if;
-  if v_owned is null then
-    v_owned := holdfast._unlease(ack.queue, ack.token, ack.ids);
-    with done as (delete from holdfast.message m where m.id = any (v_owned) returning m.id)
-    select array_agg(d.id) into v_done from done d;
-  end if;
-  return holdfast._settlement(ack.ids, v_owned, coalesce(v_done, '{}'), strict);
+  return holdfast._settlement(ack.ids, v_owned, v_done, strict);
 end $$;
 comment on function holdfast.ack is 'These messages (null: all under the token) are done: they end here';
 
@@ -184,11 +175,11 @@ begin
     update holdfast.lease l set deadline = _extend_lease.deadline where l.token = lease.token and l.part = lease.part;
     return;
   end if;
-  update holdfast.lease l set ids = array(select i from unnest(lease.ids) i where i not in (select unnest(_extend_lease.ids)))
+  update holdfast.lease l set ids = array(select i from unnest(lease.ids) i where i not in (select unnest(_extend_lease.ids))), whole = false
   where l.token = lease.token and l.part = lease.part;
-  insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by)
+  insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by, whole)
   values (lease.token, holdfast._split_part(), lease.queue_id, lease.lane_id, lease.consumer, _extend_lease.deadline,
-          _extend_lease.ids, 0, pg_current_xact_id());
+          _extend_lease.ids, 0, pg_current_xact_id(), false);
 end $$;
 comment on function holdfast._extend_lease is 'Set the deadline of a locked lease, or split some ids off into one of their own';
 

@@ -1,12 +1,16 @@
 -- Rights. Every public function runs as the owner of the schema; a role gets the verbs it needs, and no table.
 
-revoke all on all functions in schema holdfast from public;
-revoke all on all tables in schema holdfast from public;
-
-do $$
+create or replace function holdfast._grant_rights() returns void language plpgsql volatile
+as $$
 declare
   v_grant record;
 begin
+  revoke all on all functions in schema holdfast from public;
+  revoke all on all tables in schema holdfast from public;
+  if to_regclass('holdfast.migration') is not null then
+    -- A client looks there whether it fits the schema.
+    grant select on holdfast.migration to public;
+  end if;
   for v_grant in
     select * from (values
       ('holdfast_producer', '{send,send_batch,send_many,now}'::text[]),
@@ -26,4 +30,10 @@ begin
       execute format('grant usage on sequence holdfast.inbox_n to %I', v_grant.role);
     end if;
   end loop;
+end $$;
+comment on function holdfast._grant_rights is 'Give each role that exists its rights; the owner may call it again after a role was created';
+
+do $$
+begin
+  perform holdfast._grant_rights();
 end $$;

@@ -29,7 +29,7 @@ begin
       when duplicate_object or unique_violation then null;
       when insufficient_privilege then
         raise warning 'role % was not created: this user may not create roles', v_role
-          using hint = 'Let an administrator create it, then run the migration again to grant it its rights.';
+          using hint = 'Let an administrator create it, then call holdfast._grant_rights() as the owner of the schema.';
     end;
   end loop;
 end $$;
@@ -106,6 +106,12 @@ create table holdfast.lane (
   queue_id int not null references holdfast.queue on delete cascade,
   priority smallint not null check (priority between 0 and 10),
   shard smallint not null,
+  queue_name text,
+  paused boolean,
+  lease interval,
+  max_deliveries int,
+  shards smallint,
+  booted regclass,
   ids regclass,
   cursor regclass,
   sweep_at regclass,
@@ -115,10 +121,14 @@ create table holdfast.lane (
   lease_walk regclass,
   lease_tidy regclass,
   gap_floor regclass,
-  gap_look regclass
+  gap_look regclass,
+  gap_walk regclass
 );
 create unique index lane_of_queue on holdfast.lane (queue_id, priority desc, shard);
+create index lane_by_name on holdfast.lane (queue_name, priority desc, shard);
 comment on table holdfast.lane is 'Lanes: a queue''s (priority, shard) streams with their registers';
+comment on column holdfast.lane.queue_name is 'this and the next four: copies of the queue''s, so that claim and ack read one row';
+comment on column holdfast.lane.booted is 'register: the mark of the boot row that was last seen committed';
 comment on column holdfast.lane.ids is 'logged sequence: draws the ids, lane * 2^40 + 1 and up';
 comment on column holdfast.lane.cursor is 'register: the first id that no committed claim has passed';
 comment on column holdfast.lane.sweep_at is 'register: when to sweep next, in microseconds';
@@ -128,6 +138,7 @@ comment on column holdfast.lane.lease_floor is 'register: no live lease ends bef
 comment on column holdfast.lane.lease_walk is 'register: when to walk the leases from the bottom again';
 comment on column holdfast.lane.lease_tidy is 'register: the cursor up to which emptied leases were removed';
 comment on column holdfast.lane.gap_floor is 'register: no gap starts below this id';
+comment on column holdfast.lane.gap_walk is 'register: when to walk all gaps again; until then only the newest are looked at';
 comment on column holdfast.lane.gap_look is 'register: when to look at gaps next, in microseconds * 10 + patience; 0: no gaps';
 
 create table holdfast.message (
@@ -169,6 +180,7 @@ create unlogged table holdfast.lease (
   ids bigint[] not null,
   upto bigint not null,
   made_by xid8 not null,
+  whole boolean not null,
   primary key (token, part)
 ) with (fillfactor = 70, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0,
         autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
@@ -177,6 +189,7 @@ create index lease_deadline on holdfast.lease (lane_id, deadline);
 create index lease_scattered on holdfast.lease using gin (ids) with (fastupdate = off) where upto = 0;
 comment on table holdfast.lease is
   'Leases. upto > 0: ids from the cursor, which stood at upto afterwards. upto = 0: ids from anywhere else';
+comment on column holdfast.lease.whole is 'this is the only lease of its token: what ack asks first';
 comment on column holdfast.lease.part is 'tells the leases of one token apart: the lane id, its negative for upto = 0, a random number for a part split off';
 
 create unlogged table holdfast.gap (
@@ -196,6 +209,7 @@ create unlogged table holdfast.boot (
   database_oid oid not null,
   lease_oid oid not null,
   system_identifier bigint not null,
+  made_by xid8 not null,
   audited bigint not null default 0
 );
 comment on table holdfast.boot is 'Lanes whose volatile state belongs to this database; the fingerprint that says so';

@@ -1,0 +1,80 @@
+"""Every piece of SQL and Python in the documentation runs, from top to bottom of its page.
+
+1. Blocks of a page run in their order, against one fresh database; promised answers are those given.
+2. A block says what it is: sql and python run; sh, text and mermaid do not, and there is no other kind.
+3. The command lines in sh blocks name commands and make targets that exist.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import typer.main
+
+from holdfast.cli import app
+from tests.docs.pages import PAGES, ROOT, blocks
+from tests.docs.session import Reader, statements
+
+RUNNING = {"sql", "python"}
+SHOWN = {"sh", "text", "mermaid"}
+CLIENT = ROOT / "docs" / "client.md"  # tests/client/test_examples.py runs it
+RUNNABLE = [
+    page for page in PAGES if page != CLIENT and any(language in RUNNING for language, _ in blocks(page))
+]
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.name)
+def test_every_example_of_a_page_runs(page: Path, conn: psycopg.Connection[Any], database_url: str) -> None:
+    reader = Reader(conn, database_url)
+
+    for number, (language, block) in enumerate(blocks(page)):
+        if language in RUNNING:
+            reader.run(language, block, f"{page.name}, block {number}")
+
+
+def test_examples_are_found_where_they_are_expected() -> None:
+    assert {"README.md", "sql.md", "configuration.md", "operations.md", "errors.md"} <= {
+        page.name for page in RUNNABLE
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_block_says_what_it_is(page: Path) -> None:
+    assert {language for language, _ in blocks(page)} <= RUNNING | SHOWN
+
+
+def test_command_lines_name_commands_that_exist() -> None:
+    commands = getattr(typer.main.get_command(app), "commands", {})
+    named = {
+        word
+        for page in PAGES
+        for language, block in blocks(page)
+        if language == "sh"
+        for word in re.findall(r"\bholdfast ([a-z]+)", block)
+    }
+
+    assert named
+    assert named <= set(commands)
+
+
+def test_statements_are_told_apart_with_their_answers() -> None:
+    block = "select 1;   -- → 1\nselect ';',\n  2 \\gset\ncommit;   -- a remark\n"
+
+    assert list(statements(block)) == [
+        ("select 1", False, "1"),
+        ("select ';',\n  2", True, None),
+        ("commit", False, None),
+    ]
+
+
+def test_a_broken_promise_is_noticed(conn: psycopg.Connection[Any], database_url: str) -> None:
+    reader = Reader(conn, database_url)
+
+    reader.run("sql", "select 7 as seven \\gset\nselect :seven + 1;   -- → 8\n", "here")
+
+    with pytest.raises(AssertionError, match="select :seven"):
+        reader.run("sql", "select :seven;   -- → 8\n", "here")
