@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from tests.property.engine import CONSUMERS, EVERYTHING, NAMES, PRODUCERS, Engine, Session, note
+from tests.property.engine import CONSUMERS, EVERYTHING, NAMES, PRODUCERS, Engine, Session
 from tests.property.model import GRAVE, MAIN, START, Hand, Model, Queue
 from tests.property.observe import Licence, Observer
 from tests.property.strategies import STEPS, configurations
@@ -77,7 +77,7 @@ class Ground(RuleBasedStateMachine):
 
     def advance(self, step: timedelta) -> None:
         self.model.now += step
-        note(f"    the clock stands at {self.model.now - START}")
+        self.engine.trace.note(f"    the clock stands at {self.model.now - START}")
         self.engine.set_clock(self.model.now)
 
     def finish(self, who: str, commit: bool) -> None:

@@ -27,7 +27,8 @@ class Consuming(Ground):
     @rule(who=consumers, most=maximums, lease=leases, alone=st.booleans(), dead=st.integers(0, 5))
     def claim(self, who: str, most: int, lease: timedelta | None, alone: bool, dead: int) -> None:
         session, hand = self.pair(who)
-        queue = GRAVE if dead == 0 and GRAVE in self.model.queues else MAIN
+        graves = any(m.queue == GRAVE for m in self.model.view(hand).values())
+        queue = GRAVE if dead < 2 and graves else MAIN
         if not self._can_claim(hand):
             return
         if self.claim_once(session, queue, most, lease, alone and not hand.open):

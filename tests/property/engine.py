@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import psycopg
-from hypothesis import currently_in_test_context
-from hypothesis import note as hypothesis_note
+from hypothesis import currently_in_test_context, note
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
@@ -70,17 +69,21 @@ from holdfast.lane l join holdfast.queue q on q.id = l.queue_id
 Connector = Callable[..., psycopg.Connection[Any]]
 
 
-def note(line: str) -> None:
-    """A line of the trace, where there is one: in an example of Hypothesis."""
-    if currently_in_test_context():
-        hypothesis_note(line)
+class Trace(list[str]):
+    """What an example has done so far, line by line; Hypothesis prints it too, if it can replay the failure."""
+
+    def note(self, line: str) -> None:
+        self.append(line)
+        if currently_in_test_context():
+            note(line)
 
 
 class Session:
     """One connection; each call goes into the trace that a failing example prints."""
 
-    def __init__(self, name: str, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, name: str, connection: psycopg.Connection[Any], trace: Trace) -> None:
         self.name = name
+        self.trace = trace
         self.connection = connection
         self.parity = connection.info.backend_pid % 2
 
@@ -92,7 +95,7 @@ class Session:
 
     def say(self, statement: str) -> None:
         """A statement without an answer, such as BEGIN."""
-        note(f"    {self.name}: {statement}")
+        self.trace.note(f"    {self.name}: {statement}")
         self.run(statement)
 
     def call(self, verb: str, **arguments: Any) -> list[Row]:
@@ -102,13 +105,13 @@ class Session:
             f'"{name}" => %s' + (f"::{CASTS[name]}" if name in CASTS else "") for name in given
         )
         shown = ", ".join(f"{name} => {value!r}" for name, value in given.items())
-        note(f"    {self.name}: {verb}({shown})")
+        self.trace.note(f"    {self.name}: {verb}({shown})")
         try:
             rows = self.run(f"select * from holdfast.{verb}({listed})", tuple(_adapted(given)))
         except psycopg.Error as error:
-            note(f"        !! {error.sqlstate} {error.diag.message_primary}")
+            self.trace.note(f"        !! {error.sqlstate} {error.diag.message_primary}")
             raise
-        note(f"        -> {[_brief(row) for row in rows]}")
+        self.trace.note(f"        -> {[_brief(row) for row in rows]}")
         return rows
 
     def value(self, verb: str, **arguments: Any) -> Any:
@@ -139,15 +142,20 @@ class Engine:
     """A database, its sessions, and a queue that every example gets anew."""
 
     def __init__(self, connect: Connector) -> None:
-        self.sessions = {name: Session(name, _of_parity(connect, n % 2)) for n, name in enumerate(NAMES)}
+        self.trace = Trace()
+        self.first_failure: str | None = None
+        self.sessions = {
+            name: Session(name, _of_parity(connect, n % 2), self.trace) for n, name in enumerate(NAMES)
+        }
         self.admin = self.sessions[ADMIN]
         for session in self.sessions.values():
             # Whatever waits for longer was not foreseen by the model: that fails the example.
-            session.run("set timezone = 'UTC'; set lock_timeout = '5s'; set statement_timeout = '30s'")
+            session.run("set timezone = 'UTC'; set lock_timeout = '15s'; set statement_timeout = '30s'")
         self.admin.run(BE_QUICK)
 
     def reset(self, at: datetime) -> None:
-        """No queue, no open transaction, the clock at its start."""
+        """No queue, no open transaction, the clock at its start, an empty trace."""
+        self.trace.clear()
         for session in self.sessions.values():
             session.run("rollback") if session.connection.info.transaction_status else None
         for name in (MAIN, GRAVE):
@@ -161,7 +169,7 @@ class Engine:
         """What a crash leaves: the log, and none of the unlogged tables and sequences."""
         for session in self.sessions.values():
             session.run("rollback") if session.connection.info.transaction_status else None
-        note("    crash")
+        self.trace.note("    crash")
         self.admin.run("truncate holdfast.lease, holdfast.gap, holdfast.boot, holdfast.tally, holdfast.inbox")
         self.admin.run(LOSE_REGISTERS)
         self.set_clock(at)

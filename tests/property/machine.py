@@ -6,8 +6,10 @@ import sys
 from collections.abc import Callable
 from datetime import timedelta
 
+import psycopg
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import rule, run_state_machine_as_test
 
 from tests.property.administering import Administering
 from tests.property.base import consumers
@@ -33,6 +35,7 @@ class QueueMachine(Producing, Consuming, Administering):
     claim_more = claim_still_more = claim_yet_more = Consuming.claim
     settle_more = settle_still_more = settle_yet_more = settle_once_more = Consuming.settle
     transact_more = transact_still_more = Producing.transact
+    redrive_more = redrive_still_more = Administering.redrive
     pass_more_time = pass_still_more_time = Producing.pass_time
 
     @rule(
@@ -75,13 +78,27 @@ class QueueMachine(Producing, Consuming, Administering):
         self.send_batch(who=who, batch=[None] * count, how=Options())
         self.send(who="C2", value=None, how=Options())
         self.advance(timedelta(milliseconds=11))
-        self.claim(who=claimer, most=most, lease=None, alone=False, dead=1)
+        self.claim(who=claimer, most=most, lease=None, alone=False, dead=5)
 
     def teardown(self) -> None:
-        if sys.exc_info()[0] is None:  # after a failure the drain would only hide it
-            self.end_transactions()
-            self.drain()
+        error = sys.exc_info()[1]
+        if error is None:  # after a failure the drain would only hide it
+            try:
+                self.end_transactions()
+                self.drain()
+            except (AssertionError, psycopg.Error) as found:
+                self.remember(found)
+                raise
+        elif isinstance(error, (AssertionError, psycopg.Error)):
+            self.remember(error)
         self.engine.reset(self.model.now)
+
+    def remember(self, error: BaseException) -> None:
+        """The first failure as it happened: real time plays a part, so a replay may go another way."""
+        if self.engine.first_failure is None:
+            self.engine.first_failure = "\n".join(
+                ["The first failure, as it happened:", *self.engine.trace, repr(error)]
+            )
 
     def end_transactions(self) -> None:
         for n, (name, hand) in enumerate(self.model.hands.items()):
@@ -140,11 +157,15 @@ class QueueMachine(Producing, Consuming, Administering):
         self.look(session, Licence())
 
 
-def machine_on(database: Engine) -> type[QueueMachine]:
-    """The machine, on a database."""
+def run_machine(database: Engine, profile: settings) -> None:
+    """Run the machine on a database; what it raises carries the trace of the first failure."""
 
     class Machine(QueueMachine):
         engine = database
 
     Machine.__name__ = Machine.__qualname__ = "QueueMachine"
-    return Machine
+    try:
+        run_state_machine_as_test(Machine, settings=profile)
+    except BaseException as error:
+        error.add_note(database.first_failure or "No example failed.")
+        raise

@@ -122,7 +122,7 @@ class Producing(Ground):
             return
         whats = [(self.content(value, how), how) for value, how in drafts]
         rows = [self._inbox_row(what, how) for what, how in whats]
-        note(f"    {who}: insert into holdfast.inbox {rows}")
+        self.engine.trace.note(f"    {who}: insert into holdfast.inbox {rows}")
         several = INBOX.rstrip() + ", (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)" * (len(rows) - 1)
         session.run(several, tuple(column for row in rows for column in row))
         queue = self.model.queues[MAIN]

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from tests.fix_database import Connect
 from tests.property.engine import Engine
-from tests.property.machine import machine_on
+from tests.property.machine import run_machine
 
 QUICK = settings(
     max_examples=300,
@@ -31,10 +30,10 @@ LONG = settings(QUICK, max_examples=5000, stateful_step_count=60, derandomize=Fa
 
 @pytest.mark.timeout(900)
 def test_every_order_of_events_keeps_the_guarantees(connect: Connect) -> None:
-    run_state_machine_as_test(machine_on(Engine(connect)), settings=QUICK)
+    run_machine(Engine(connect), QUICK)
 
 
 @pytest.mark.verify
 @pytest.mark.timeout(7200)
 def test_thousands_of_orders_of_events_keep_the_guarantees(connect: Connect) -> None:
-    run_state_machine_as_test(machine_on(Engine(connect)), settings=LONG)
+    run_machine(Engine(connect), LONG)

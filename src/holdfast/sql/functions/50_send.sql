@@ -43,64 +43,59 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_queue holdfast.queue;
-  v_ids regclass;
-  v_id bigint;
+  v_queue record;
   v_now timestamptz := holdfast.now();
   v_due timestamptz;
   v_expires timestamptz;
   v_xid xid8;
+  v_id bigint;
 begin
-  select q.* into v_queue from holdfast.queue q where q.name = send.queue;
-  if not found then
-    perform holdfast._no_queue(send.queue);
-  end if;
-  if body is not null or pg_column_size(payload) > v_queue.max_payload / 256 then
-    perform holdfast._check_size(payload, body, v_queue.max_payload);
-  end if;
-  if num_nonnulls(content_type, headers, tag, max_deliveries) > 0 then
-    perform holdfast._check_options(content_type, headers, correlation_id, tag, max_deliveries);
-  end if;
-  if priority is not null then
-    perform holdfast._check_priority(priority);
-  end if;
-  if delay is not null or deliver_at is not null then
+  select q.id, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, l.ids into v_queue
+  from holdfast.queue q left join holdfast.lane l on l.queue_id = q.id and l.priority = coalesce(send.priority, q.priority_default)
+    and l.shard = pg_backend_pid() % q.shards
+  where q.name = send.queue;
+  if v_queue.ids is null or pg_column_size(payload) > v_queue.max_payload / 256 or num_nonnulls(body, content_type, headers, priority,
+       delay, deliver_at, ttl, expires_at, tag, max_deliveries, v_queue.ttl, v_queue.max_depth) > 0 then
+    -- Whatever is not a small payload and nothing else, to a lane that is there.
+    perform holdfast._check_draft((payload, body, content_type, headers, priority, null, null, correlation_id, tag, max_deliveries)::holdfast.draft,
+                                  (holdfast._queue(send.queue)).max_payload);
     v_due := holdfast._due_at(delay, deliver_at, v_now);
-  end if;
-  if ttl is not null or expires_at is not null or v_queue.ttl is not null then
     v_expires := holdfast._expires_at(ttl, expires_at, v_now, v_queue.ttl);
-  end if;
-  if v_queue.max_depth is not null then
-    perform holdfast._check_depth(v_queue, 1);
+    if v_queue.max_depth is not null then
+      perform holdfast._check_depth(holdfast._queue(send.queue), 1);
+    end if;
+    v_queue.ids := coalesce(v_queue.ids, holdfast._ids(holdfast._queue(send.queue), priority));
   end if;
 
-  v_ids := holdfast._ids(v_queue, coalesce(priority::smallint, v_queue.priority_default));
   v_xid := pg_current_xact_id();
   insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
                                 correlation_id, max_deliveries)
-  values (nextval(v_ids), v_queue.id, v_now, v_due, v_expires, send.payload, send.body, send.content_type, send.headers,
+  values (nextval(v_queue.ids), v_queue.id, v_now, v_due, v_expires, send.payload, send.body, send.content_type, send.headers,
           send.tag, send.correlation_id, send.max_deliveries)
   returning id into v_id;
-  perform holdfast._wake(v_queue);
+  if v_queue.notify and pg_sequence_last_value(v_queue.asleep) >= holdfast._us(v_now) then
+    perform holdfast._wake(holdfast._queue(send.queue));
+  end if;
   return v_id;
 end $$;
 comment on function holdfast.send is 'Send one message; returns its id. Part of the caller''s transaction: nothing is delivered before it commits';
 
-create or replace function holdfast._ids(queue holdfast.queue, priority smallint) returns regclass
+create or replace function holdfast._ids(queue holdfast.queue, priority int) returns regclass
 language plpgsql volatile
 as $$
 declare
-  v_shard smallint := case when queue.shards = 1 then 0 else pg_backend_pid() % queue.shards end;
+  v_priority smallint := coalesce(_ids.priority, queue.priority_default);
+  v_shard smallint := pg_backend_pid() % queue.shards;
   v_ids regclass;
 begin
   select l.ids into v_ids from holdfast.lane l
-  where l.queue_id = queue.id and l.priority = _ids.priority and l.shard = v_shard;
+  where l.queue_id = queue.id and l.priority = v_priority and l.shard = v_shard;
   if v_ids is null then
-    v_ids := (holdfast._make_lane(queue.id, _ids.priority, v_shard)).ids;
+    v_ids := (holdfast._make_lane(queue.id, v_priority, v_shard)).ids;
   end if;
   return v_ids;
 end $$;
-comment on function holdfast._ids is 'The sequence that draws ids for a queue and priority; makes the lane on first use';
+comment on function holdfast._ids is 'The sequence that draws ids for a queue and priority (null: its default); makes the lane on first use';
 
 create or replace function holdfast._store(queue holdfast.queue, drafts holdfast.draft[], at timestamptz) returns bigint[]
 language plpgsql volatile
@@ -169,7 +164,7 @@ begin
     perform holdfast._check_depth(v_queue, cardinality(payloads));
   end if;
 
-  v_ids := holdfast._ids(v_queue, coalesce(priority::smallint, v_queue.priority_default));
+  v_ids := holdfast._ids(v_queue, priority);
   v_xid := pg_current_xact_id();
   with stored as (
     insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, content_type, headers, tag,
