@@ -70,7 +70,7 @@ Connector = Callable[..., psycopg.Connection[Any]]
 
 
 class Trace(list[str]):
-    """What an example has done so far, line by line; Hypothesis prints it too, if it can replay the failure."""
+    """What an example has done so far, line by line; Hypothesis prints it too if it can replay it."""
 
     def note(self, line: str) -> None:
         self.append(line)

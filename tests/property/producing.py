@@ -12,7 +12,7 @@ from hypothesis.stateful import rule
 from psycopg.types.json import Jsonb
 
 from tests.property.base import Ground, everyone
-from tests.property.engine import Session, note
+from tests.property.engine import Session
 from tests.property.model import MAIN, Content, Hand, Message
 from tests.property.observe import Licence
 from tests.property.strategies import Options, content, expected, options, values

@@ -967,6 +967,9 @@ begin
     if v_boot.made_by <> coalesce(pg_current_xact_id_if_assigned(), '0') then
       perform setval(lane.booted, holdfast._boot_mark());
     end if;
+    -- After a restart: spare the next look the control file.
+    update holdfast.boot b set started_at = pg_postmaster_start_time()
+    where b.lane_id = lane.id and b.started_at <> pg_postmaster_start_time();
     return false;
   end if;
   perform holdfast._reset_lane(lane);
@@ -2946,7 +2949,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'e651303a6d2734da37859f789aef192e80b3bf931f78c5e5850692d886647e9c', false);
+values (0, 'functions', '79f352490d6e9708631448d7508db6c78b489c8521230fa9a5e3bb9f5d23cf46', false);
 \else
 do $install$
 begin
@@ -2954,7 +2957,7 @@ begin
         select from holdfast.migration as there
         full join (values
             (1, '233a33bdc79de1b013374e2c74b833d2a3d736d8597e93d6dc18bbfa5e1fa875'),
-            (0, 'e651303a6d2734da37859f789aef192e80b3bf931f78c5e5850692d886647e9c')
+            (0, '79f352490d6e9708631448d7508db6c78b489c8521230fa9a5e3bb9f5d23cf46')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

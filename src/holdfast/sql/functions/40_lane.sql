@@ -136,6 +136,9 @@ begin
     if v_boot.made_by <> coalesce(pg_current_xact_id_if_assigned(), '0') then
       perform setval(lane.booted, holdfast._boot_mark());
     end if;
+    -- After a restart: spare the next look the control file.
+    update holdfast.boot b set started_at = pg_postmaster_start_time()
+    where b.lane_id = lane.id and b.started_at <> pg_postmaster_start_time();
     return false;
   end if;
   perform holdfast._reset_lane(lane);
