@@ -80,6 +80,23 @@ class QueueMachine(Producing, Consuming, Administering):
         self.advance(timedelta(milliseconds=11))
         self.claim(who=claimer, most=most, lease=None, alone=False, dead=5)
 
+    @rule(who=consumers, hold=st.booleans())
+    def die(self, who: str, hold: bool) -> None:
+        """A message fails for good; somebody may take its dead letter into hand."""
+        session, hand = self.pair(who)
+        queue = self.model.queues[MAIN]
+        if hand.open or queue.paused or queue.dead_letter is None:
+            return
+        self.send(who=who, value=None, how=Options(max_deliveries=1))
+        for token in {row["token"] for row in self.claim_once(session, MAIN, 20, None, False)}:
+            failed = {"delay": None, "error": "boom"}
+            mine = self.model.holding(hand, MAIN, token)
+            (row,) = session.call("nack", queue=MAIN, token=token, **failed)
+            assert set(row["settled"]) == set(mine)
+            self._settled(session, "nack", list(mine.values()), failed)
+        if hold and GRAVE in self.model.queues:
+            self.claim_once(session, GRAVE, 1, None, False)
+
     def teardown(self) -> None:
         error = sys.exc_info()[1]
         if error is None:  # after a failure the drain would only hide it

@@ -1,6 +1,6 @@
 """Gaps: whatever senders commit, roll back, or keep open, each committed message comes out exactly once.
 
-1. any interleaving of senders and claims, of any size, delivers each committed message once, and no other
+1. any interleaving of senders, claims of any size and acks delivers each committed message once, and no other
 2. afterwards no gap is left: nothing keeps looking for ids that nobody owns
 3. messages of one sender's transaction come out in the order in which they were sent
 4. an idle open writer keeps back nothing but its own messages
@@ -42,7 +42,7 @@ def rounds(draw: st.DrawFn) -> list[Event]:
     ]
     events.append(("wait", 0, draw(st.sampled_from((1, 11, 300)))))
     events += [
-        (draw(st.sampled_from(("claim", "claim", "undone claim"))), 0, draw(st.integers(1, 6)))
+        (draw(st.sampled_from(("claim", "acked claim", "undone claim"))), 0, draw(st.integers(1, 6)))
         for _ in range(draw(st.integers(1, 2)))
     ]
     return events
@@ -105,8 +105,10 @@ class Story:
         at = "timestamptz '2030-01-01 00:00Z' + make_interval(secs => %s / 1000.0)"
         self.consumer.execute(f"select holdfast.set_clock({at})", (self.clock,))
 
-    def claim(self, most: int) -> list[int]:
-        rows = self.consumer.execute("select id from holdfast.claim('gaps', %s)", (most,)).fetchall()
+    def claim(self, most: int, *, then_ack: bool = False) -> list[int]:
+        rows = self.consumer.execute("select id, token from holdfast.claim('gaps', %s)", (most,)).fetchall()
+        if rows and then_ack:
+            self.consumer.execute("select holdfast.ack('gaps', %s, strict => true)", (rows[0][1],))
         return [row[0] for row in rows]
 
     def play(self, event: str, who: int, number: int) -> None:
@@ -122,6 +124,8 @@ class Story:
                 sender.back()
             case "claim":
                 self.delivered += self.claim(number)
+            case "acked claim":
+                self.delivered += self.claim(number, then_ack=True)
             case "undone claim":
                 self.consumer.execute("begin")
                 note(f"undone: {self.claim(number)}")
