@@ -54,7 +54,7 @@ PATIENCE = 120.0  # seconds for the fewest statements that a test wants
 
 
 def maintain(crew: Crew, statements: list[str], *, seconds: float, at_least: int) -> int:
-    """Run the statements in turn for a while; how many ran. One that deadlocks with a worker is passed over."""
+    """Run the statements in turn for a while; how many ran. A deadlock with a worker is passed over."""
     done, began = 0, time.monotonic()
     with psycopg.connect(crew.url, autocommit=True) as admin:
         for statement in itertools.cycle(statements):
