@@ -51,6 +51,7 @@ from holdfast.client import (
     Settlement,
     TextTooLongError,
     Transaction,
+    UnreadableJson,
     WrongIsolationError,
 )
 
@@ -103,5 +104,6 @@ __all__ = [
     "Settlement",
     "TextTooLongError",
     "Transaction",
+    "UnreadableJson",
     "WrongIsolationError",
 ]

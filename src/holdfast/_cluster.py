@@ -45,6 +45,7 @@ SETTINGS: Mapping[str, str] = {
     "log_line_prefix": "%m [%p] ",
     "log_timezone": "UTC",
     "timezone": "UTC",
+    "search_path": "public",  # or users' tables would land in the schema called holdfast
 }
 
 

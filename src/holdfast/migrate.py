@@ -103,6 +103,7 @@ class Report:
     applied: tuple[str, ...]
     functions_replaced: bool
     newer: bool = False
+    warnings: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -122,7 +123,9 @@ def migrate(database_url: str, *, root: Path = SQL_ROOT) -> Report:
     """Bring a database up to date, and tell what that took. A newer schema is left alone, or refused."""
     sources = Sources.read(root)
     done: list[Step] = []
+    warnings: list[str] = []
     with psycopg.connect(database_url, autocommit=True, prepare_threshold=None) as connection:
+        connection.add_notice_handler(lambda notice: _keep_warning(notice, warnings))
         while True:
             with connection.transaction():
                 applied = _look(connection)
@@ -136,7 +139,13 @@ def migrate(database_url: str, *, root: Path = SQL_ROOT) -> Report:
                 _run(connection, step)
             done.append(step)
     migrations = tuple(f"{step.version:04}_{step.name}" for step in done if step.version != FUNCTIONS_VERSION)
-    return Report(sources.version, migrations, functions_replaced=len(done) > len(migrations))
+    replaced = len(done) > len(migrations)
+    return Report(sources.version, migrations, functions_replaced=replaced, warnings=tuple(warnings))
+
+
+def _keep_warning(notice: psycopg.errors.Diagnostic, warnings: list[str]) -> None:
+    if notice.severity_nonlocalized == "WARNING":
+        warnings.append(". ".join(filter(None, [notice.message_primary, notice.message_hint])))
 
 
 def _look(connection: psycopg.Connection[Any]) -> Mapping[int, _Applied]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import psycopg
 import pytest
 
-from holdfast import Settlement
+from holdfast import Holdfast, Settlement, UnreadableJson
 from holdfast.client._rows import record
 
 
@@ -31,3 +32,15 @@ def test_values_can_not_be_changed() -> None:
 
     with pytest.raises(AttributeError):
         settlement.settled = []  # type: ignore[misc]  # that it is refused is the point
+
+
+def test_one_payload_that_python_cannot_read_spoils_no_other(database_url: str) -> None:
+    deep = "[" * 5000 + "]" * 5000
+    with Holdfast(database_url) as client, psycopg.connect(database_url, autocommit=True) as conn:
+        client.create_queue("q")
+        for text in ('"good"', "1e5000", deep, '"too"'):
+            conn.execute("select holdfast.send('q', %s::jsonb)", [text])
+
+        payloads = [delivery.payload for delivery in client.claim("q", max=10)]
+
+    assert payloads == ["good", Decimal("1" + "0" * 5000), UnreadableJson(deep), "too"]

@@ -39,7 +39,10 @@ def bring_up_to_date(invocation: Invocation, dry_run: DryRun = False, sql: Sql =
         "applied": list(report.applied),
         "functions_replaced": report.functions_replaced,
         "dry_run": dry_run,
+        "warnings": list(report.warnings),
     }
+    for warning in report.warnings:
+        invocation.output.note(f"Warning: {warning}")
     invocation.output.document(document, describe(report, dry_run=dry_run))
 
 

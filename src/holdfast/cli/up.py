@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 
@@ -11,6 +13,7 @@ import typer
 
 from holdfast.client import Delivery, Holdfast, QueueExistsError
 from holdfast.database import configured_url, database
+from holdfast.embedded import DEFAULT_DATA_DIR
 from holdfast.migrate import migrate
 
 from ._command import Invocation, command
@@ -37,8 +40,8 @@ with Python:
 
 or in another shell{where}:
 
-    holdfast send {queue} '{{"hello": "shell"}}'
-    holdfast stats
+    {program} send {queue} '{{"hello": "shell"}}'
+    {program} stats
 
 Ctrl-C ends it."""
 
@@ -79,10 +82,15 @@ def describe(invocation: Invocation, url: str, version: int, deliveries: list[De
     """What happened, and how to go on."""
     where = "" if configured_url(invocation.database_url) else " in this folder"
     lines = [f"Holdfast is installed, schema version {version}."]
+    if where:
+        lines += [f"PostgreSQL keeps its files in {(DEFAULT_DATA_DIR / 'server').resolve()}."]
     if deliveries:
         lines += [f"Sent, claimed and acked {len(deliveries)} messages in the queue {DEMO}:"]
         lines += [f"    message {delivery.id}: {json.dumps(delivery.payload)}" for delivery in deliveries]
-    return "\n".join([*lines, "", GUIDE.format(url=url, queue=DEMO, where=where)])
+    else:
+        lines += [f"The queue {DEMO} was there before: nothing was sent."]
+    guide = GUIDE.format(url=url, queue=DEMO, where=where, program=shlex.quote(sys.argv[0]))
+    return "\n".join([*lines, "", guide])
 
 
 class Stop:

@@ -39,6 +39,7 @@ from ._errors import (
     TextTooLongError,
     WrongIsolationError,
 )
+from ._json import UnreadableJson
 from ._sync.client import Holdfast, Transaction
 from ._types import (
     Delivery,
@@ -103,5 +104,6 @@ __all__ = [
     "Settlement",
     "TextTooLongError",
     "Transaction",
+    "UnreadableJson",
     "WrongIsolationError",
 ]

@@ -130,7 +130,7 @@ comment on table holdfast.defaults is 'Global defaults of the queue configuratio
 insert into holdfast.defaults (config) values ('{}');
 
 create table holdfast.lane (
-  id int generated always as identity (maxvalue 8388607) primary key,
+  id int generated always as identity (maxvalue 8388606) primary key,
   queue_id int not null references holdfast.queue on delete cascade,
   priority smallint not null check (priority between 0 and 10),
   shard smallint not null,
@@ -277,7 +277,7 @@ create sequence holdfast.clock minvalue 0 start 0;
 comment on sequence holdfast.clock is 'the virtual clock, in microseconds; see set_clock()';
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (1, 'core', '233a33bdc79de1b013374e2c74b833d2a3d736d8597e93d6dc18bbfa5e1fa875', false);
+values (1, 'core', '1c8ce5720b445c29acc4feb8b8a928a42bdba88e9779cf9c81701b2d000a6a79', false);
 
 -- ==================== 0000 functions ====================
 
@@ -423,6 +423,14 @@ begin
 end $$;
 comment on function holdfast._check_priority is 'Refuse a bad priority';
 
+create or replace function holdfast._too_large(detail text, max_payload int) returns void language plpgsql volatile
+as $$
+begin
+  perform holdfast._fail('QH201', 'payload is too large', detail,
+    format('This queue takes at most %s bytes (max_payload in its configuration).', max_payload));
+end $$;
+comment on function holdfast._too_large is 'Raise: the payload is over the limit';
+
 create or replace function holdfast._check_size(payload jsonb, body bytea, max_payload int) returns void
 language plpgsql immutable
 as $$
@@ -433,17 +441,18 @@ begin
     perform holdfast._fail('QH203', 'a message has a payload or a body, not both', 'Both were given.',
       'Put JSON into payload, or bytes into body.');
   end if;
-  -- A value that comes from a table may be compressed, up to 1:255: only then, or when it is large, is the
-  -- size worth measuring.
-  if pg_column_size(payload) > max_payload / 256 then
+  v_size := coalesce(octet_length(body), 0);
+  -- A small value is small as text too, but for compression and for numbers such as 1e131071, which few bytes can hold
+  -- few of: 4 kB of them are still no danger.
+  if pg_column_size(payload) > max_payload / 256 or pg_column_compression(payload) is not null then
     v_size := octet_length(payload::text);
-  elsif body is not null then
-    v_size := octet_length(body);
   end if;
   if v_size > max_payload then
-    perform holdfast._fail('QH201', 'payload is too large', format('It has %s bytes.', v_size),
-      format('This queue takes at most %s bytes (max_payload in its configuration).', max_payload));
+    perform holdfast._too_large(format('It has %s bytes.', v_size), max_payload);
   end if;
+exception
+  when program_limit_exceeded or out_of_memory then
+    perform holdfast._too_large('It is too long to be written as text at all.', max_payload);
 end $$;
 comment on function holdfast._check_size is 'Refuse a payload over the limit, or a payload with a body';
 
@@ -473,12 +482,15 @@ create or replace function holdfast._due_at(delay interval, deliver_at timestamp
 language plpgsql stable
 as $$
 declare
-  v_due timestamptz := coalesce(deliver_at, at + delay);
+  v_due timestamptz := deliver_at;
 begin
+  if delay between interval '0' and interval '10 years' then
+    v_due := coalesce(deliver_at, at + delay);
+  end if;
   if delay is not null and deliver_at is not null then
     perform holdfast._fail('QH205', 'delay and deliver_at exclude each other', 'Both were given.', 'Pass one of them.');
   end if;
-  if delay < interval '0' or v_due > at + interval '10 years' or not isfinite(v_due) then
+  if delay not between interval '0' and interval '10 years' or v_due > at + interval '10 years' or not isfinite(v_due) then
     perform holdfast._fail('QH205', 'the time of delivery is out of range', format('Got %s.', coalesce(delay::text, deliver_at::text)),
       'A message can be delayed by 0 seconds to 10 years; a deliver_at in the past means now.');
   end if;
@@ -634,21 +646,23 @@ comment on function holdfast._effective is 'The configuration that holds: built-
 create or replace function holdfast._apply(queue text, effective jsonb) returns void language plpgsql volatile
 as $$
 begin
+  perform holdfast._check_field('dead_letter', effective ->> 'dead_letter' is distinct from _apply.queue, effective -> 'dead_letter',
+                                'another queue than this one');
   update holdfast.queue q set
     lease = holdfast._duration('lease', effective -> 'lease'),
-    max_deliveries = (effective ->> 'max_deliveries')::int,
-    dead_letter = nullif(effective ->> 'dead_letter', 'false'),
+    max_deliveries = (effective ->> 'max_deliveries')::numeric::int,
+    dead_letter = case when effective -> 'dead_letter' <> 'false' then effective ->> 'dead_letter' end,
     backoff_base = extract(epoch from holdfast._duration('base', effective #> '{backoff,base}')),
     backoff_factor = (effective #>> '{backoff,factor}')::float8,
     backoff_cap = extract(epoch from holdfast._duration('cap', effective #> '{backoff,cap}')),
     backoff_jitter = (effective #>> '{backoff,jitter}')::float8,
     ttl = case when effective -> 'ttl' <> 'null' then holdfast._duration('ttl', effective -> 'ttl') end,
-    max_depth = (effective ->> 'max_depth')::bigint,
-    priority_default = (effective ->> 'priority_default')::smallint,
-    priorities = array(select p::text::smallint from jsonb_array_elements(effective -> 'priorities') p),
-    shards = (effective ->> 'shards')::smallint,
+    max_depth = (effective ->> 'max_depth')::numeric::bigint,
+    priority_default = (effective ->> 'priority_default')::numeric::smallint,
+    priorities = array(select p::text::numeric::smallint from jsonb_array_elements(effective -> 'priorities') p),
+    shards = (effective ->> 'shards')::numeric::smallint,
     notify = (effective ->> 'notify')::boolean,
-    max_payload = (effective ->> 'max_payload')::int
+    max_payload = (effective ->> 'max_payload')::numeric::int
   where q.name = _apply.queue;
   perform holdfast._make_lanes(_apply.queue);
   perform holdfast._copy_to_lanes(_apply.queue);
@@ -687,6 +701,9 @@ as $$
 declare
   v_id int;
 begin
+  if exists (select from holdfast.queue q where q.name = _create_queue.queue) then
+    return false;
+  end if;
   perform from holdfast.defaults d for share;
   insert into holdfast.queue (name, created_at, config, lease, max_deliveries, backoff_base, backoff_factor, backoff_cap,
                               backoff_jitter, priority_default, priorities, shards, notify, max_payload)
@@ -770,6 +787,8 @@ create or replace function holdfast._set_paused(queue text, paused boolean) retu
 as $$
 begin
   perform holdfast._queue(_set_paused.queue);
+  -- Waits for whoever is making a lane of this queue: it would be paused, or not, for good.
+  perform from holdfast.queue q where q.name = _set_paused.queue for update;
   update holdfast.queue q set paused = _set_paused.paused
   where q.name = _set_paused.queue and q.paused <> _set_paused.paused;
   if not found then
@@ -807,6 +826,7 @@ declare
   v_queue holdfast.queue;
   v_lane holdfast.lane;
 begin
+  perform holdfast._check_isolation('drop_queue');
   select q.* into v_queue from holdfast.queue q where q.name = drop_queue.queue for update;
   if not found then
     return false;
@@ -902,6 +922,12 @@ as $$
 declare
   v_lane holdfast.lane;
 begin
+  -- Look first: an insert that meets a lane uses up a lane id all the same.
+  select l.* into v_lane from holdfast.lane l
+  where l.queue_id = _make_lane.queue_id and l.priority = _make_lane.priority and l.shard = _make_lane.shard;
+  if found then
+    return v_lane;
+  end if;
   -- Two first users of a priority: the second waits here until the first has committed.
   insert into holdfast.lane (queue_id, priority, shard)
   values (_make_lane.queue_id, _make_lane.priority, _make_lane.shard)
@@ -1126,7 +1152,7 @@ begin
     and l.shard = pg_backend_pid() % q.shards
   where q.name = send.queue;
   if v_queue.ids is null or pg_column_size(payload) > v_queue.max_payload / 256 or num_nonnulls(body, content_type, headers, priority,
-       delay, deliver_at, ttl, expires_at, tag, max_deliveries, v_queue.ttl, v_queue.max_depth) > 0 then
+       delay, deliver_at, ttl, expires_at, tag, max_deliveries, v_queue.ttl, v_queue.max_depth, pg_column_compression(payload)) > 0 then
     -- Whatever is not a small payload and nothing else, to a lane that is there.
     perform holdfast._check_draft((payload, body, content_type, headers, priority, null, null, correlation_id, tag, max_deliveries)::holdfast.draft,
                                   (holdfast._queue(send.queue)).max_payload);
@@ -1818,7 +1844,7 @@ begin
       continue when not holdfast._await_lane(v_lane);
     end if;
     continue when v_waited and not holdfast._unchanged(v_lane);
-    if not alone then
+    if alone is not true then
       perform holdfast._limit_transaction();
     end if;
     continue when coalesce(pg_sequence_last_value(v_lane.booted) <> holdfast._boot_mark(), true) and holdfast._boot_lane(v_lane);
@@ -2340,7 +2366,8 @@ begin
       'Create it with holdfast.create_queue, or check the spelling.');
   end if;
   if v_queue.dead_letter is null then
-    perform holdfast._fail('QH105', format('queue "%s" has no dead-letter queue', v_queue.name), 'Its dead_letter is off.', 'Nothing to redrive.');
+    perform holdfast._fail('QH105', format('queue "%s" has no dead-letter queue', v_queue.name), 'Its dead_letter is off.',
+      'Pass the queue that the messages came from, not the one where they lie.');
   end if;
   select q.* into v_grave from holdfast.queue q where q.name = v_queue.dead_letter;
   if not found then
@@ -2949,15 +2976,15 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '79f352490d6e9708631448d7508db6c78b489c8521230fa9a5e3bb9f5d23cf46', false);
+values (0, 'functions', '1487735423f7302e1021ec2425ea59006b8890c2602a76ddefc1fed86ddc46a0', false);
 \else
 do $install$
 begin
     if exists (
         select from holdfast.migration as there
         full join (values
-            (1, '233a33bdc79de1b013374e2c74b833d2a3d736d8597e93d6dc18bbfa5e1fa875'),
-            (0, '79f352490d6e9708631448d7508db6c78b489c8521230fa9a5e3bb9f5d23cf46')
+            (1, '1c8ce5720b445c29acc4feb8b8a928a42bdba88e9779cf9c81701b2d000a6a79'),
+            (0, '1487735423f7302e1021ec2425ea59006b8890c2602a76ddefc1fed86ddc46a0')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

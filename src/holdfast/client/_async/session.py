@@ -9,10 +9,12 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import psycopg
 from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
+from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast.client._concurrency import AsyncLock
 from holdfast.client._errors import is_broken_register, translated
+from holdfast.client._json import read_json
 from holdfast.client._rows import Factory
 from holdfast.client._schema import async_check_schema
 
@@ -47,6 +49,7 @@ async def run(
     """Run one statement on a connection, with Holdfast's own errors."""
     with translated():
         async with connection.cursor(row_factory=factory) as cursor:
+            set_json_loads(read_json, context=cursor)
             await cursor.execute(statement, parameters)
             return await cursor.fetchall()
 

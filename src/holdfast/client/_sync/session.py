@@ -10,10 +10,12 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import psycopg
 from psycopg import Connection
 from psycopg.pq import TransactionStatus
+from psycopg.types.json import set_json_loads
 from psycopg_pool import ConnectionPool
 
 from holdfast.client._concurrency import Lock
 from holdfast.client._errors import is_broken_register, translated
+from holdfast.client._json import read_json
 from holdfast.client._rows import Factory
 from holdfast.client._schema import check_schema
 
@@ -45,6 +47,7 @@ class Session(Protocol):
 def run(connection: Connection[Any], statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
     """Run one statement on a connection, with Holdfast's own errors."""
     with translated(), connection.cursor(row_factory=factory) as cursor:
+        set_json_loads(read_json, context=cursor)
         cursor.execute(statement, parameters)
         return cursor.fetchall()
 

@@ -95,6 +95,14 @@ begin
 end $$;
 comment on function holdfast._check_priority is 'Refuse a bad priority';
 
+create or replace function holdfast._too_large(detail text, max_payload int) returns void language plpgsql volatile
+as $$
+begin
+  perform holdfast._fail('QH201', 'payload is too large', detail,
+    format('This queue takes at most %s bytes (max_payload in its configuration).', max_payload));
+end $$;
+comment on function holdfast._too_large is 'Raise: the payload is over the limit';
+
 create or replace function holdfast._check_size(payload jsonb, body bytea, max_payload int) returns void
 language plpgsql immutable
 as $$
@@ -105,17 +113,18 @@ begin
     perform holdfast._fail('QH203', 'a message has a payload or a body, not both', 'Both were given.',
       'Put JSON into payload, or bytes into body.');
   end if;
-  -- A value that comes from a table may be compressed, up to 1:255: only then, or when it is large, is the
-  -- size worth measuring.
-  if pg_column_size(payload) > max_payload / 256 then
+  v_size := coalesce(octet_length(body), 0);
+  -- A small value is small as text too, but for compression and for numbers such as 1e131071, which few bytes can hold
+  -- few of: 4 kB of them are still no danger.
+  if pg_column_size(payload) > max_payload / 256 or pg_column_compression(payload) is not null then
     v_size := octet_length(payload::text);
-  elsif body is not null then
-    v_size := octet_length(body);
   end if;
   if v_size > max_payload then
-    perform holdfast._fail('QH201', 'payload is too large', format('It has %s bytes.', v_size),
-      format('This queue takes at most %s bytes (max_payload in its configuration).', max_payload));
+    perform holdfast._too_large(format('It has %s bytes.', v_size), max_payload);
   end if;
+exception
+  when program_limit_exceeded or out_of_memory then
+    perform holdfast._too_large('It is too long to be written as text at all.', max_payload);
 end $$;
 comment on function holdfast._check_size is 'Refuse a payload over the limit, or a payload with a body';
 
@@ -145,12 +154,15 @@ create or replace function holdfast._due_at(delay interval, deliver_at timestamp
 language plpgsql stable
 as $$
 declare
-  v_due timestamptz := coalesce(deliver_at, at + delay);
+  v_due timestamptz := deliver_at;
 begin
+  if delay between interval '0' and interval '10 years' then
+    v_due := coalesce(deliver_at, at + delay);
+  end if;
   if delay is not null and deliver_at is not null then
     perform holdfast._fail('QH205', 'delay and deliver_at exclude each other', 'Both were given.', 'Pass one of them.');
   end if;
-  if delay < interval '0' or v_due > at + interval '10 years' or not isfinite(v_due) then
+  if delay not between interval '0' and interval '10 years' or v_due > at + interval '10 years' or not isfinite(v_due) then
     perform holdfast._fail('QH205', 'the time of delivery is out of range', format('Got %s.', coalesce(delay::text, deliver_at::text)),
       'A message can be delayed by 0 seconds to 10 years; a deliver_at in the past means now.');
   end if;

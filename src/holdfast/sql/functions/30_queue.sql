@@ -130,21 +130,23 @@ comment on function holdfast._effective is 'The configuration that holds: built-
 create or replace function holdfast._apply(queue text, effective jsonb) returns void language plpgsql volatile
 as $$
 begin
+  perform holdfast._check_field('dead_letter', effective ->> 'dead_letter' is distinct from _apply.queue, effective -> 'dead_letter',
+                                'another queue than this one');
   update holdfast.queue q set
     lease = holdfast._duration('lease', effective -> 'lease'),
-    max_deliveries = (effective ->> 'max_deliveries')::int,
-    dead_letter = nullif(effective ->> 'dead_letter', 'false'),
+    max_deliveries = (effective ->> 'max_deliveries')::numeric::int,
+    dead_letter = case when effective -> 'dead_letter' <> 'false' then effective ->> 'dead_letter' end,
     backoff_base = extract(epoch from holdfast._duration('base', effective #> '{backoff,base}')),
     backoff_factor = (effective #>> '{backoff,factor}')::float8,
     backoff_cap = extract(epoch from holdfast._duration('cap', effective #> '{backoff,cap}')),
     backoff_jitter = (effective #>> '{backoff,jitter}')::float8,
     ttl = case when effective -> 'ttl' <> 'null' then holdfast._duration('ttl', effective -> 'ttl') end,
-    max_depth = (effective ->> 'max_depth')::bigint,
-    priority_default = (effective ->> 'priority_default')::smallint,
-    priorities = array(select p::text::smallint from jsonb_array_elements(effective -> 'priorities') p),
-    shards = (effective ->> 'shards')::smallint,
+    max_depth = (effective ->> 'max_depth')::numeric::bigint,
+    priority_default = (effective ->> 'priority_default')::numeric::smallint,
+    priorities = array(select p::text::numeric::smallint from jsonb_array_elements(effective -> 'priorities') p),
+    shards = (effective ->> 'shards')::numeric::smallint,
     notify = (effective ->> 'notify')::boolean,
-    max_payload = (effective ->> 'max_payload')::int
+    max_payload = (effective ->> 'max_payload')::numeric::int
   where q.name = _apply.queue;
   perform holdfast._make_lanes(_apply.queue);
   perform holdfast._copy_to_lanes(_apply.queue);
@@ -183,6 +185,9 @@ as $$
 declare
   v_id int;
 begin
+  if exists (select from holdfast.queue q where q.name = _create_queue.queue) then
+    return false;
+  end if;
   perform from holdfast.defaults d for share;
   insert into holdfast.queue (name, created_at, config, lease, max_deliveries, backoff_base, backoff_factor, backoff_cap,
                               backoff_jitter, priority_default, priorities, shards, notify, max_payload)
@@ -266,6 +271,8 @@ create or replace function holdfast._set_paused(queue text, paused boolean) retu
 as $$
 begin
   perform holdfast._queue(_set_paused.queue);
+  -- Waits for whoever is making a lane of this queue: it would be paused, or not, for good.
+  perform from holdfast.queue q where q.name = _set_paused.queue for update;
   update holdfast.queue q set paused = _set_paused.paused
   where q.name = _set_paused.queue and q.paused <> _set_paused.paused;
   if not found then
@@ -303,6 +310,7 @@ declare
   v_queue holdfast.queue;
   v_lane holdfast.lane;
 begin
+  perform holdfast._check_isolation('drop_queue');
   select q.* into v_queue from holdfast.queue q where q.name = drop_queue.queue for update;
   if not found then
     return false;

@@ -71,6 +71,12 @@ as $$
 declare
   v_lane holdfast.lane;
 begin
+  -- Look first: an insert that meets a lane uses up a lane id all the same.
+  select l.* into v_lane from holdfast.lane l
+  where l.queue_id = _make_lane.queue_id and l.priority = _make_lane.priority and l.shard = _make_lane.shard;
+  if found then
+    return v_lane;
+  end if;
   -- Two first users of a priority: the second waits here until the first has committed.
   insert into holdfast.lane (queue_id, priority, shard)
   values (_make_lane.queue_id, _make_lane.priority, _make_lane.shard)

@@ -55,7 +55,7 @@ begin
     and l.shard = pg_backend_pid() % q.shards
   where q.name = send.queue;
   if v_queue.ids is null or pg_column_size(payload) > v_queue.max_payload / 256 or num_nonnulls(body, content_type, headers, priority,
-       delay, deliver_at, ttl, expires_at, tag, max_deliveries, v_queue.ttl, v_queue.max_depth) > 0 then
+       delay, deliver_at, ttl, expires_at, tag, max_deliveries, v_queue.ttl, v_queue.max_depth, pg_column_compression(payload)) > 0 then
     -- Whatever is not a small payload and nothing else, to a lane that is there.
     perform holdfast._check_draft((payload, body, content_type, headers, priority, null, null, correlation_id, tag, max_deliveries)::holdfast.draft,
                                   (holdfast._queue(send.queue)).max_payload);

@@ -275,7 +275,7 @@ begin
       continue when not holdfast._await_lane(v_lane);
     end if;
     continue when v_waited and not holdfast._unchanged(v_lane);
-    if not alone then
+    if alone is not true then
       perform holdfast._limit_transaction();
     end if;
     continue when coalesce(pg_sequence_last_value(v_lane.booted) <> holdfast._boot_mark(), true) and holdfast._boot_lane(v_lane);

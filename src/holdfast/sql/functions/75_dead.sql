@@ -65,7 +65,8 @@ begin
       'Create it with holdfast.create_queue, or check the spelling.');
   end if;
   if v_queue.dead_letter is null then
-    perform holdfast._fail('QH105', format('queue "%s" has no dead-letter queue', v_queue.name), 'Its dead_letter is off.', 'Nothing to redrive.');
+    perform holdfast._fail('QH105', format('queue "%s" has no dead-letter queue', v_queue.name), 'Its dead_letter is off.',
+      'Pass the queue that the messages came from, not the one where they lie.');
   end if;
   select q.* into v_grave from holdfast.queue q where q.name = v_queue.dead_letter;
   if not found then

@@ -102,7 +102,7 @@ comment on table holdfast.defaults is 'Global defaults of the queue configuratio
 insert into holdfast.defaults (config) values ('{}');
 
 create table holdfast.lane (
-  id int generated always as identity (maxvalue 8388607) primary key,
+  id int generated always as identity (maxvalue 8388606) primary key,
   queue_id int not null references holdfast.queue on delete cascade,
   priority smallint not null check (priority between 0 and 10),
   shard smallint not null,
