@@ -646,7 +646,7 @@ comment on function holdfast._effective is 'The configuration that holds: built-
 create or replace function holdfast._apply(queue text, effective jsonb) returns void language plpgsql volatile
 as $$
 begin
-  perform holdfast._check_field('dead_letter', effective ->> 'dead_letter' is distinct from _apply.queue, effective -> 'dead_letter',
+  perform holdfast._check_field('dead_letter', effective -> 'dead_letter' <> to_jsonb(_apply.queue), effective -> 'dead_letter',
                                 'another queue than this one');
   update holdfast.queue q set
     lease = holdfast._duration('lease', effective -> 'lease'),
@@ -2976,7 +2976,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '1487735423f7302e1021ec2425ea59006b8890c2602a76ddefc1fed86ddc46a0', false);
+values (0, 'functions', '4a25a916de234a41ee273625cc833184903128097832b3b5569f14d3e019e577', false);
 \else
 do $install$
 begin
@@ -2984,7 +2984,7 @@ begin
         select from holdfast.migration as there
         full join (values
             (1, '1c8ce5720b445c29acc4feb8b8a928a42bdba88e9779cf9c81701b2d000a6a79'),
-            (0, '1487735423f7302e1021ec2425ea59006b8890c2602a76ddefc1fed86ddc46a0')
+            (0, '4a25a916de234a41ee273625cc833184903128097832b3b5569f14d3e019e577')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

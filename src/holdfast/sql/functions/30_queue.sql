@@ -130,7 +130,7 @@ comment on function holdfast._effective is 'The configuration that holds: built-
 create or replace function holdfast._apply(queue text, effective jsonb) returns void language plpgsql volatile
 as $$
 begin
-  perform holdfast._check_field('dead_letter', effective ->> 'dead_letter' is distinct from _apply.queue, effective -> 'dead_letter',
+  perform holdfast._check_field('dead_letter', effective -> 'dead_letter' <> to_jsonb(_apply.queue), effective -> 'dead_letter',
                                 'another queue than this one');
   update holdfast.queue q set
     lease = holdfast._duration('lease', effective -> 'lease'),
