@@ -9,10 +9,8 @@ from bench.arena import Arena
 from bench.contenders.contender import Contender
 from bench.databases import Databases
 from bench.results import Results
-from bench.scenarios.case import AnyCase, Case, LongCase
+from bench.scenarios.case import LAPS, AnyCase, Case, LongCase, lap_quota
 from bench.tally import Tally
-
-LAPS = 10
 
 Announce = Callable[[str], None]
 """Told what is about to be measured, once per block."""
@@ -58,7 +56,7 @@ class Tournament:
             tallies = {name: Tally() for name in arenas}
             for lap in range(LAPS):
                 for name in arenas if lap % 2 == 0 else reversed(arenas):
-                    quota = -(-courses[name].quota // LAPS)
+                    quota = lap_quota(courses[name].quota)
                     arenas[name].lap(courses[name].crew, quota, tallies[name])
             for name, tally in tallies.items():
                 results.add(case.name, name, tally.sample().only(case.shown))

@@ -9,6 +9,13 @@ from bench.arena import Arena
 from bench.crew import Crew
 from bench.sample import Sample
 
+LAPS = 10
+
+
+def lap_quota(quota: int) -> int:
+    """How many of its messages a client is to finish in one lap; its last call may bring some more."""
+    return -(-quota // LAPS)
+
 
 @dataclass(frozen=True, slots=True)
 class Course:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from bench import work
 from bench.arena import Arena
 from bench.crew import WARM_CALLS, Work
-from bench.scenarios.case import Case, Course
+from bench.scenarios.case import LAPS, Case, Course, lap_quota
 from bench.scenarios.scale import Scale
 
 CONSUMERS = (1, 8, 64)
@@ -97,7 +97,8 @@ def _quota(scale: Scale, size: int, consumers: int) -> int:
 
 def _backlog(size: int, consumers: int, quota: int) -> int:
     """Enough for the warm-up and the block, and some more, so that nobody meets the end of the queue."""
-    used = consumers * (quota + WARM_CALLS * size)
+    calls_a_lap = -(-lap_quota(quota) // size)
+    used = consumers * (LAPS * calls_a_lap + WARM_CALLS) * size
     return used + used // 4 + 2_000
 
 
