@@ -150,7 +150,8 @@ create table holdfast.lane (
   lease_tidy regclass,
   gap_floor regclass,
   gap_look regclass,
-  gap_walk regclass
+  gap_walk regclass,
+  gap_turn regclass
 );
 create unique index lane_of_queue on holdfast.lane (queue_id, priority desc, shard);
 create index lane_by_name on holdfast.lane (queue_name, priority desc, shard);
@@ -167,6 +168,7 @@ comment on column holdfast.lane.lease_walk is 'register: when to walk the leases
 comment on column holdfast.lane.lease_tidy is 'register: the cursor up to which emptied leases were removed';
 comment on column holdfast.lane.gap_floor is 'register: no gap starts below this id';
 comment on column holdfast.lane.gap_walk is 'register: when to walk all gaps again; until then only the newest are looked at';
+comment on column holdfast.lane.gap_turn is 'register: the id up to which the last walk over all gaps came; 0: it came to the end';
 comment on column holdfast.lane.gap_look is 'register: when to look at gaps next, in microseconds * 10 + patience; 0: no gaps';
 
 create table holdfast.message (
@@ -277,7 +279,7 @@ create sequence holdfast.clock minvalue 0 start 0;
 comment on sequence holdfast.clock is 'the virtual clock, in microseconds; see set_clock()';
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (1, 'core', '1c8ce5720b445c29acc4feb8b8a928a42bdba88e9779cf9c81701b2d000a6a79', false);
+values (1, 'core', '7ccf4ab3565a1cf29367cd1ec0db25b957572a1491c9c1c0b2e00584b4f5dc41', false);
 
 -- ==================== 0000 functions ====================
 
@@ -467,7 +469,7 @@ begin
     perform holdfast._fail('QH203', 'headers must be a JSON object', format('Got a JSON %s.', jsonb_typeof(headers)),
       'Pass headers as {"name": "value"}.');
   end if;
-  if pg_column_size(headers) > 256 and octet_length(headers::text) > 65536 then
+  if octet_length(headers::text) > 65536 then
     perform holdfast._fail('QH202', 'headers are too large', format('They have %s bytes.', octet_length(headers::text)),
       'headers take at most 65,536 bytes.');
   end if;
@@ -903,7 +905,8 @@ begin
     lease_tidy = holdfast._register('lease_tidy_' || l.id),
     gap_floor = holdfast._register('gap_floor_' || l.id),
     gap_look = holdfast._register('gap_look_' || l.id),
-    gap_walk = holdfast._register('gap_walk_' || l.id)
+    gap_walk = holdfast._register('gap_walk_' || l.id),
+    gap_turn = holdfast._register('gap_turn_' || l.id)
   where l.id = _make_registers.lane_id;
 end $$;
 comment on function holdfast._make_registers is 'Make the registers of a lane';
@@ -911,8 +914,8 @@ comment on function holdfast._make_registers is 'Make the registers of a lane';
 create or replace function holdfast._drop_registers(lane holdfast.lane) returns void language plpgsql volatile
 as $$
 begin
-  execute format('drop sequence %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s', lane.booted, lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk,
-                 lane.lease_floor, lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look, lane.gap_walk);
+  execute format('drop sequence %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s', lane.booted, lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk,
+                 lane.lease_floor, lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look, lane.gap_walk, lane.gap_turn);
 end $$;
 comment on function holdfast._drop_registers is 'Drop the registers of a lane';
 
@@ -1014,7 +1017,7 @@ begin
   update holdfast.message m set due_at = holdfast.now()
   where m.id >> 40 = lane.id and m.due_at = '-infinity';
   perform setval(r, 0) from unnest(array[lane.booted, lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk, lane.lease_floor,
-                                         lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look, lane.gap_walk]) r;
+                                         lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look, lane.gap_walk, lane.gap_turn]) r;
   -- A dump reads sequences outside its snapshot: the log may hold ids that its sequence has not reached.
   select m.id into v_last from holdfast.message m
   where m.id >= lane.id::bigint << 40 and m.id < (lane.id + 1)::bigint << 40 order by m.id desc limit 1;
@@ -1061,7 +1064,7 @@ begin
     perform pg_advisory_xact_lock(holdfast._lane_lock(), v_lane.id);
     continue when unreadable_only and holdfast._readable(array[
       v_lane.booted, v_lane.cursor, v_lane.sweep_at, v_lane.due_floor, v_lane.due_walk, v_lane.lease_floor, v_lane.lease_walk, v_lane.lease_tidy,
-      v_lane.gap_floor, v_lane.gap_look, v_lane.gap_walk]);
+      v_lane.gap_floor, v_lane.gap_look, v_lane.gap_walk, v_lane.gap_turn]);
     perform holdfast._drop_registers(v_lane);
     perform holdfast._make_registers(v_lane.id);
     delete from holdfast.boot b where b.lane_id = v_lane.id;
@@ -1483,33 +1486,42 @@ end $$;
 comment on function holdfast._oldest_writer is
   'The oldest transaction that may own ids of messages not yet committed, other than this one; the next to come if there is none';
 
+create or replace function holdfast._first_gap(lane holdfast.lane, everything boolean, clean boolean) returns bigint language plpgsql volatile
+as $$
+declare
+  v_floor bigint := coalesce(pg_sequence_last_value(lane.gap_floor), 0);
+  v_turn bigint := coalesce(pg_sequence_last_value(lane.gap_turn), 0);
+  v_first bigint;
+begin
+  if not everything then
+    -- Gaps that stay open must not make every look dear, nor hide new ones: between two walks over all, the newest only.
+    return (select min(g.lo) from (select g.lo from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_floor order by g.lo desc limit 50) g);
+  end if;
+  select g.lo into v_first from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_floor order by g.lo limit 1;
+  if clean then
+    perform setval(lane.gap_floor, coalesce(v_first, v_floor));
+    if v_first is null then
+      perform setval(lane.gap_look, 0);
+    end if;
+  end if;
+  return greatest(v_first, case when v_first is not null then v_turn end);
+end $$;
+comment on function holdfast._first_gap is 'Where a look at gaps starts; null: there are none. everything: go on with the walk over all of them';
+
 create or replace function holdfast._look_at_gaps(lane holdfast.lane, want int, at timestamptz, clean boolean, thorough boolean)
 returns bigint[] language plpgsql volatile
 as $$
 declare
-  v_floor bigint := coalesce(pg_sequence_last_value(lane.gap_floor), 0);
-  v_first bigint;
-  v_ended xid8;
-  v_found bigint[];
-  v_gap record;
   v_began timestamptz := clock_timestamp();
   v_walk bigint := coalesce(pg_sequence_last_value(lane.gap_walk), 0);
   v_all boolean := v_walk <= holdfast._us(v_began) or v_walk > holdfast._us(v_began) + 60000000;
+  v_first bigint := holdfast._first_gap(lane, v_all, clean);
+  v_ended xid8;
+  v_found bigint[];
+  v_gap record;
+  v_seen int := 0;
 begin
-  if v_all then
-    select g.lo into v_first from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_floor order by g.lo limit 1;
-  else
-    -- Gaps that stay open must not make every look dear, nor hide new ones: between two walks over all, the newest only.
-    select min(g.lo) into v_first
-    from (select g.lo from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_floor order by g.lo desc limit 50) g;
-  end if;
-  if clean and v_all then
-    perform setval(lane.gap_floor, coalesce(v_first, v_floor));
-  end if;
   if v_first is null then
-    if clean and v_all then
-      perform setval(lane.gap_look, 0);
-    end if;
     return null;
   end if;
   v_ended := pg_snapshot_xmin(pg_current_snapshot());
@@ -1517,15 +1529,18 @@ begin
     v_ended := greatest(v_ended, (holdfast._oldest_writer()::text::bigint - 1)::text::xid8);
   end if;
   for v_gap in
-    select g.* from (select g.lo, g.hi, g.horizon from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_first order by g.lo limit 20000) g
-    where g.horizon <= v_ended or exists (select from holdfast.message m where m.id between g.lo and g.hi)
+    select g.*, g.horizon <= v_ended as ended, exists (select from holdfast.message m where m.id between g.lo and g.hi) as filled
+    from (select g.lo, g.hi, g.horizon from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_first order by g.lo limit 20000) g
     order by g.lo
   loop
-    v_found := v_found || holdfast._look_at_gap(lane, v_gap.lo, v_gap.hi, v_gap.horizon, v_gap.horizon <= v_ended,
-                                                want - coalesce(cardinality(v_found), 0), at);
+    v_seen := v_seen + 1;
+    continue when not v_gap.ended and not v_gap.filled;
+    v_found := v_found || holdfast._look_at_gap(lane, v_gap.lo, v_gap.hi, v_gap.horizon, v_gap.ended, want - coalesce(cardinality(v_found), 0), at);
     exit when cardinality(v_found) >= want;
   end loop;
   if v_all then
+    -- More gaps than one walk takes: the next goes on from here.
+    perform setval(lane.gap_turn, case when v_seen = 20000 then v_gap.lo else 0 end);
     perform setval(lane.gap_walk, holdfast._us(clock_timestamp() + 20 * (clock_timestamp() - v_began)));
   end if;
   perform holdfast._pace_gaps(lane, v_found is not null);
@@ -2711,13 +2726,17 @@ comment on function holdfast._entry is 'A message as a report shows it';
 create or replace function holdfast._of_state(lane holdfast.lane, state text, after bigint, "limit" int, at timestamptz)
 returns setof holdfast.message language plpgsql stable
 as $$
+declare
+  v_ids bigint[];
 begin
   if state = 'in_flight' then
-    return query
-      select m.* from (select l.ids from holdfast.lease l where l.lane_id = lane.id and l.ids <> '{}' and holdfast._is_ours(lane.id)
-                          order by l.deadline limit 10000) l
-        cross join lateral unnest(l.ids) i(id) join holdfast.message m on m.id = i.id
-      where m.id > after order by m.id limit _of_state."limit";
+    -- The ids first, then their messages: never a walk along the log.
+    v_ids := array(
+      select i.id from (select l.ids from holdfast.lease l where l.lane_id = lane.id and l.ids <> '{}' and holdfast._is_ours(lane.id)
+                        order by l.deadline limit 10000) l
+        cross join lateral unnest(l.ids) i(id)
+      where i.id > after order by i.id limit _of_state."limit");
+    return query select m.* from unnest(v_ids) i(id) cross join lateral (select m.* from holdfast.message m where m.id = i.id offset 0) m;
   elsif state = 'scheduled' then
     return query
       select w.* from (select m.* from holdfast.message m where m.id >> 40 = lane.id and m.due_at > at and m.due_at < 'infinity'
@@ -2976,15 +2995,15 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '4a25a916de234a41ee273625cc833184903128097832b3b5569f14d3e019e577', false);
+values (0, 'functions', '8bd2702f919a5132965a5ec356608e99713aa256637f15969264841a6f79dd1f', false);
 \else
 do $install$
 begin
     if exists (
         select from holdfast.migration as there
         full join (values
-            (1, '1c8ce5720b445c29acc4feb8b8a928a42bdba88e9779cf9c81701b2d000a6a79'),
-            (0, '4a25a916de234a41ee273625cc833184903128097832b3b5569f14d3e019e577')
+            (1, '7ccf4ab3565a1cf29367cd1ec0db25b957572a1491c9c1c0b2e00584b4f5dc41'),
+            (0, '8bd2702f919a5132965a5ec356608e99713aa256637f15969264841a6f79dd1f')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

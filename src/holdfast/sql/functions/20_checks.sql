@@ -139,7 +139,7 @@ begin
     perform holdfast._fail('QH203', 'headers must be a JSON object', format('Got a JSON %s.', jsonb_typeof(headers)),
       'Pass headers as {"name": "value"}.');
   end if;
-  if pg_column_size(headers) > 256 and octet_length(headers::text) > 65536 then
+  if octet_length(headers::text) > 65536 then
     perform holdfast._fail('QH202', 'headers are too large', format('They have %s bytes.', octet_length(headers::text)),
       'headers take at most 65,536 bytes.');
   end if;

@@ -52,7 +52,8 @@ begin
     lease_tidy = holdfast._register('lease_tidy_' || l.id),
     gap_floor = holdfast._register('gap_floor_' || l.id),
     gap_look = holdfast._register('gap_look_' || l.id),
-    gap_walk = holdfast._register('gap_walk_' || l.id)
+    gap_walk = holdfast._register('gap_walk_' || l.id),
+    gap_turn = holdfast._register('gap_turn_' || l.id)
   where l.id = _make_registers.lane_id;
 end $$;
 comment on function holdfast._make_registers is 'Make the registers of a lane';
@@ -60,8 +61,8 @@ comment on function holdfast._make_registers is 'Make the registers of a lane';
 create or replace function holdfast._drop_registers(lane holdfast.lane) returns void language plpgsql volatile
 as $$
 begin
-  execute format('drop sequence %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s', lane.booted, lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk,
-                 lane.lease_floor, lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look, lane.gap_walk);
+  execute format('drop sequence %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s', lane.booted, lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk,
+                 lane.lease_floor, lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look, lane.gap_walk, lane.gap_turn);
 end $$;
 comment on function holdfast._drop_registers is 'Drop the registers of a lane';
 
@@ -163,7 +164,7 @@ begin
   update holdfast.message m set due_at = holdfast.now()
   where m.id >> 40 = lane.id and m.due_at = '-infinity';
   perform setval(r, 0) from unnest(array[lane.booted, lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk, lane.lease_floor,
-                                         lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look, lane.gap_walk]) r;
+                                         lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look, lane.gap_walk, lane.gap_turn]) r;
   -- A dump reads sequences outside its snapshot: the log may hold ids that its sequence has not reached.
   select m.id into v_last from holdfast.message m
   where m.id >= lane.id::bigint << 40 and m.id < (lane.id + 1)::bigint << 40 order by m.id desc limit 1;
@@ -210,7 +211,7 @@ begin
     perform pg_advisory_xact_lock(holdfast._lane_lock(), v_lane.id);
     continue when unreadable_only and holdfast._readable(array[
       v_lane.booted, v_lane.cursor, v_lane.sweep_at, v_lane.due_floor, v_lane.due_walk, v_lane.lease_floor, v_lane.lease_walk, v_lane.lease_tidy,
-      v_lane.gap_floor, v_lane.gap_look, v_lane.gap_walk]);
+      v_lane.gap_floor, v_lane.gap_look, v_lane.gap_walk, v_lane.gap_turn]);
     perform holdfast._drop_registers(v_lane);
     perform holdfast._make_registers(v_lane.id);
     delete from holdfast.boot b where b.lane_id = v_lane.id;

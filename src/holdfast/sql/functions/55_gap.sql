@@ -59,33 +59,42 @@ end $$;
 comment on function holdfast._oldest_writer is
   'The oldest transaction that may own ids of messages not yet committed, other than this one; the next to come if there is none';
 
+create or replace function holdfast._first_gap(lane holdfast.lane, everything boolean, clean boolean) returns bigint language plpgsql volatile
+as $$
+declare
+  v_floor bigint := coalesce(pg_sequence_last_value(lane.gap_floor), 0);
+  v_turn bigint := coalesce(pg_sequence_last_value(lane.gap_turn), 0);
+  v_first bigint;
+begin
+  if not everything then
+    -- Gaps that stay open must not make every look dear, nor hide new ones: between two walks over all, the newest only.
+    return (select min(g.lo) from (select g.lo from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_floor order by g.lo desc limit 50) g);
+  end if;
+  select g.lo into v_first from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_floor order by g.lo limit 1;
+  if clean then
+    perform setval(lane.gap_floor, coalesce(v_first, v_floor));
+    if v_first is null then
+      perform setval(lane.gap_look, 0);
+    end if;
+  end if;
+  return greatest(v_first, case when v_first is not null then v_turn end);
+end $$;
+comment on function holdfast._first_gap is 'Where a look at gaps starts; null: there are none. everything: go on with the walk over all of them';
+
 create or replace function holdfast._look_at_gaps(lane holdfast.lane, want int, at timestamptz, clean boolean, thorough boolean)
 returns bigint[] language plpgsql volatile
 as $$
 declare
-  v_floor bigint := coalesce(pg_sequence_last_value(lane.gap_floor), 0);
-  v_first bigint;
-  v_ended xid8;
-  v_found bigint[];
-  v_gap record;
   v_began timestamptz := clock_timestamp();
   v_walk bigint := coalesce(pg_sequence_last_value(lane.gap_walk), 0);
   v_all boolean := v_walk <= holdfast._us(v_began) or v_walk > holdfast._us(v_began) + 60000000;
+  v_first bigint := holdfast._first_gap(lane, v_all, clean);
+  v_ended xid8;
+  v_found bigint[];
+  v_gap record;
+  v_seen int := 0;
 begin
-  if v_all then
-    select g.lo into v_first from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_floor order by g.lo limit 1;
-  else
-    -- Gaps that stay open must not make every look dear, nor hide new ones: between two walks over all, the newest only.
-    select min(g.lo) into v_first
-    from (select g.lo from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_floor order by g.lo desc limit 50) g;
-  end if;
-  if clean and v_all then
-    perform setval(lane.gap_floor, coalesce(v_first, v_floor));
-  end if;
   if v_first is null then
-    if clean and v_all then
-      perform setval(lane.gap_look, 0);
-    end if;
     return null;
   end if;
   v_ended := pg_snapshot_xmin(pg_current_snapshot());
@@ -93,15 +102,18 @@ begin
     v_ended := greatest(v_ended, (holdfast._oldest_writer()::text::bigint - 1)::text::xid8);
   end if;
   for v_gap in
-    select g.* from (select g.lo, g.hi, g.horizon from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_first order by g.lo limit 20000) g
-    where g.horizon <= v_ended or exists (select from holdfast.message m where m.id between g.lo and g.hi)
+    select g.*, g.horizon <= v_ended as ended, exists (select from holdfast.message m where m.id between g.lo and g.hi) as filled
+    from (select g.lo, g.hi, g.horizon from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_first order by g.lo limit 20000) g
     order by g.lo
   loop
-    v_found := v_found || holdfast._look_at_gap(lane, v_gap.lo, v_gap.hi, v_gap.horizon, v_gap.horizon <= v_ended,
-                                                want - coalesce(cardinality(v_found), 0), at);
+    v_seen := v_seen + 1;
+    continue when not v_gap.ended and not v_gap.filled;
+    v_found := v_found || holdfast._look_at_gap(lane, v_gap.lo, v_gap.hi, v_gap.horizon, v_gap.ended, want - coalesce(cardinality(v_found), 0), at);
     exit when cardinality(v_found) >= want;
   end loop;
   if v_all then
+    -- More gaps than one walk takes: the next goes on from here.
+    perform setval(lane.gap_turn, case when v_seen = 20000 then v_gap.lo else 0 end);
     perform setval(lane.gap_walk, holdfast._us(clock_timestamp() + 20 * (clock_timestamp() - v_began)));
   end if;
   perform holdfast._pace_gaps(lane, v_found is not null);

@@ -225,13 +225,17 @@ comment on function holdfast._entry is 'A message as a report shows it';
 create or replace function holdfast._of_state(lane holdfast.lane, state text, after bigint, "limit" int, at timestamptz)
 returns setof holdfast.message language plpgsql stable
 as $$
+declare
+  v_ids bigint[];
 begin
   if state = 'in_flight' then
-    return query
-      select m.* from (select l.ids from holdfast.lease l where l.lane_id = lane.id and l.ids <> '{}' and holdfast._is_ours(lane.id)
-                          order by l.deadline limit 10000) l
-        cross join lateral unnest(l.ids) i(id) join holdfast.message m on m.id = i.id
-      where m.id > after order by m.id limit _of_state."limit";
+    -- The ids first, then their messages: never a walk along the log.
+    v_ids := array(
+      select i.id from (select l.ids from holdfast.lease l where l.lane_id = lane.id and l.ids <> '{}' and holdfast._is_ours(lane.id)
+                        order by l.deadline limit 10000) l
+        cross join lateral unnest(l.ids) i(id)
+      where i.id > after order by i.id limit _of_state."limit");
+    return query select m.* from unnest(v_ids) i(id) cross join lateral (select m.* from holdfast.message m where m.id = i.id offset 0) m;
   elsif state = 'scheduled' then
     return query
       select w.* from (select m.* from holdfast.message m where m.id >> 40 = lane.id and m.due_at > at and m.due_at < 'infinity'

@@ -122,7 +122,8 @@ create table holdfast.lane (
   lease_tidy regclass,
   gap_floor regclass,
   gap_look regclass,
-  gap_walk regclass
+  gap_walk regclass,
+  gap_turn regclass
 );
 create unique index lane_of_queue on holdfast.lane (queue_id, priority desc, shard);
 create index lane_by_name on holdfast.lane (queue_name, priority desc, shard);
@@ -139,6 +140,7 @@ comment on column holdfast.lane.lease_walk is 'register: when to walk the leases
 comment on column holdfast.lane.lease_tidy is 'register: the cursor up to which emptied leases were removed';
 comment on column holdfast.lane.gap_floor is 'register: no gap starts below this id';
 comment on column holdfast.lane.gap_walk is 'register: when to walk all gaps again; until then only the newest are looked at';
+comment on column holdfast.lane.gap_turn is 'register: the id up to which the last walk over all gaps came; 0: it came to the end';
 comment on column holdfast.lane.gap_look is 'register: when to look at gaps next, in microseconds * 10 + patience; 0: no gaps';
 
 create table holdfast.message (
