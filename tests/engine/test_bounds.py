@@ -188,3 +188,11 @@ def test_a_page_of_browse_costs_the_same_at_any_depth(crowd: Engine) -> None:
 
     assert head <= little + SLACK
     assert deep <= little + SLACK
+
+
+def test_browsing_what_is_in_flight_does_not_walk_the_log(crowd: Engine) -> None:
+    statement = "select * from holdfast.browse('busy', 'in_flight', 1)"
+
+    # Up to 10,000 leases are read, in order of their deadlines; of the 70,000 messages, one.
+    assert buffers(crowd.conn, statement) < 25_000
+    assert len(crowd.conn.execute(statement.encode()).fetchall()) == 1

@@ -6,6 +6,7 @@
 3. An idle open writer elsewhere does not keep gaps of rolled-back sends alive; an open sender keeps its own.
 4. A prepared transaction that owns ids keeps its gap until it ends, either way.
 5. Gaps of rolled-back sends do not pile up: claims in a busy loop, claims after writes, next(), many lanes.
+6. However many gaps stay open, a commit into one of them is found within a few walks.
 """
 
 from __future__ import annotations
@@ -312,3 +313,27 @@ def test_emptied_leases_do_not_pile_up(scene: Scene) -> None:
     leases = scene.watcher.value("select count(*) from holdfast.lease")
 
     assert leases < 10
+
+
+GAPS_THAT_STAY = """
+insert into holdfast.gap (lane_id, lo, hi, horizon)
+select %(lane)s, (%(lane)s::bigint << 40) + n, (%(lane)s::bigint << 40) + n, '9000000000'
+from (select generate_series(-25000, -1) as n union all select generate_series(1000000, 1000099)) g
+"""
+
+
+def test_a_late_commit_is_found_behind_more_gaps_than_one_walk_takes(scene: Scene) -> None:
+    late, prompt, consumer = scene.session("late"), scene.session("prompt"), scene.session("consumer")
+    sent = late.begin().send()
+    others = prompt.send()
+    scene.clock("1 s")
+    assert consumer.take() == [others]
+    scene.watcher.execute(GAPS_THAT_STAY, {"lane": scene.lane()})
+
+    late.commit()
+
+    found = []
+    for _ in range(3):
+        scene.set_register("gap_walk", 0)
+        found += look(scene, consumer, times=1)
+    assert found == [sent]
