@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.embedded import DEFAULT_DATA_DIR, EmbeddedPostgres
+from holdfast.embedded import DEFAULT_DATA_DIR, EmbeddedError, EmbeddedPostgres
 
 URL_VARIABLE = "HOLDFAST_DATABASE_URL"
 
@@ -18,10 +18,19 @@ def configured_url(url: str | None = None) -> str | None:
 
 
 @contextmanager
-def database(url: str | None = None, *, data_dir: Path | str = DEFAULT_DATA_DIR) -> Iterator[str]:
+def database(
+    url: str | None = None, *, data_dir: Path | str = DEFAULT_DATA_DIR, create: bool = True
+) -> Iterator[str]:
     """The URL to connect to. If it is the embedded server's, that runs at least as long as this context."""
     if known := configured_url(url):
         yield known
         return
+    if not create and not Path(data_dir).exists():
+        raise EmbeddedError(
+            "QH504",
+            "there is no Holdfast in this folder",
+            detail=f"No {data_dir} is here, and {URL_VARIABLE} is not set.",
+            hint="Run holdfast up here, or name a database with --database-url.",
+        )
     with EmbeddedPostgres(data_dir=data_dir) as own:
         yield own

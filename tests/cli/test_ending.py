@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.database import URL_VARIABLE
 from tests.cli.conftest import PATIENCE, PROGRAM, Run, environment, execute
 from tests.waiting import eventually
 
@@ -80,6 +81,16 @@ def test_a_server_that_is_not_there_exits_with_3(run: Run) -> None:
 
 def test_a_url_that_is_none_exits_with_3(run: Run) -> None:
     assert run("stats", "--database-url", "this is no url").code == 3
+
+
+def test_a_folder_without_holdfast_stays_as_it_is(database_url: str, tmp_path: Path) -> None:
+    env = {name: value for name, value in environment(database_url).items() if name != URL_VARIABLE}
+
+    answer = execute("stats", env=env, cwd=tmp_path)
+
+    assert answer.code == 1
+    assert "there is no Holdfast in this folder" in answer.err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_database_without_holdfast_says_to_migrate(empty_database_url: str) -> None:

@@ -47,7 +47,10 @@ class Invocation:
     @contextmanager
     def client(self) -> Iterator[Holdfast]:
         """A client of the chosen database."""
-        with database(self.database_url) as url, Holdfast(url, min_size=1, max_size=2) as client:
+        with (
+            database(self.database_url, create=False) as url,
+            Holdfast(url, min_size=1, max_size=2) as client,
+        ):
             yield client
 
     def confirm(self, question: str, *, yes: bool) -> None:
