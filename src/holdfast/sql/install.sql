@@ -1841,6 +1841,7 @@ declare
   v_top record;
   v_next record;
   v_start bigint;
+  v_floor timestamptz;
   v_taken int;
 begin
   if max is null or max not between 1 and 10000 or lease is not null or consumer is not null
@@ -1866,10 +1867,11 @@ begin
 
     -- The plain case: nothing to be swept, nothing due, no gap to look at, and the next ids all there and free to take.
     v_start := greatest(coalesce(pg_sequence_last_value(v_lane.cursor), 0), (v_lane.id::bigint << 40) + 1);
+    -- In a variable: a register read within the statement would be no bound for the index.
+    v_floor := holdfast._time(coalesce(pg_sequence_last_value(v_lane.due_floor), 0));
     select t.upto, t.made_by, holdfast._is_calm(v_lane, v_now) and (
              select m.due_at from holdfast.message m
-             where m.id >> 40 = v_lane.id and m.due_at > '-infinity' and m.due_at <= v_now
-               and m.due_at >= holdfast._time(coalesce(pg_sequence_last_value(v_lane.due_floor), 0))
+             where m.id >> 40 = v_lane.id and m.due_at > '-infinity' and m.due_at <= v_now and m.due_at >= v_floor
              order by m.due_at limit 1) is null as calm
     into v_top
     from (select) one left join lateral (
@@ -2521,10 +2523,12 @@ comment on function holdfast._start is 'Where the fresh messages of a lane start
 
 create or replace function holdfast._in_gaps(lane holdfast.lane) returns setof holdfast.message language plpgsql stable
 as $$
+declare
+  v_floor bigint := coalesce(pg_sequence_last_value(lane.gap_floor), 0);
 begin
   return query
     select m.* from (select g.lo, g.hi from holdfast.gap g
-                     where g.lane_id = lane.id and g.lo >= coalesce(pg_sequence_last_value(lane.gap_floor), 0) order by g.lo limit 5000) g
+                     where g.lane_id = lane.id and g.lo >= v_floor order by g.lo limit 5000) g
       cross join lateral (select m.* from holdfast.message m where m.id between g.lo and g.hi and m.due_at is null order by m.id limit 10001) m
     where holdfast._is_ours(lane.id) limit 10001;
 end $$;
@@ -2995,7 +2999,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '8bd2702f919a5132965a5ec356608e99713aa256637f15969264841a6f79dd1f', false);
+values (0, 'functions', '79711eda83ec0367d14ac38d2109a5796dc00f2ef0534d5def7db85287bfce31', false);
 \else
 do $install$
 begin
@@ -3003,7 +3007,7 @@ begin
         select from holdfast.migration as there
         full join (values
             (1, '7ccf4ab3565a1cf29367cd1ec0db25b957572a1491c9c1c0b2e00584b4f5dc41'),
-            (0, '8bd2702f919a5132965a5ec356608e99713aa256637f15969264841a6f79dd1f')
+            (0, '79711eda83ec0367d14ac38d2109a5796dc00f2ef0534d5def7db85287bfce31')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

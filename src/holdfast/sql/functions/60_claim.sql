@@ -257,6 +257,7 @@ declare
   v_top record;
   v_next record;
   v_start bigint;
+  v_floor timestamptz;
   v_taken int;
 begin
   if max is null or max not between 1 and 10000 or lease is not null or consumer is not null
@@ -282,10 +283,11 @@ begin
 
     -- The plain case: nothing to be swept, nothing due, no gap to look at, and the next ids all there and free to take.
     v_start := greatest(coalesce(pg_sequence_last_value(v_lane.cursor), 0), (v_lane.id::bigint << 40) + 1);
+    -- In a variable: a register read within the statement would be no bound for the index.
+    v_floor := holdfast._time(coalesce(pg_sequence_last_value(v_lane.due_floor), 0));
     select t.upto, t.made_by, holdfast._is_calm(v_lane, v_now) and (
              select m.due_at from holdfast.message m
-             where m.id >> 40 = v_lane.id and m.due_at > '-infinity' and m.due_at <= v_now
-               and m.due_at >= holdfast._time(coalesce(pg_sequence_last_value(v_lane.due_floor), 0))
+             where m.id >> 40 = v_lane.id and m.due_at > '-infinity' and m.due_at <= v_now and m.due_at >= v_floor
              order by m.due_at limit 1) is null as calm
     into v_top
     from (select) one left join lateral (

@@ -20,10 +20,12 @@ comment on function holdfast._start is 'Where the fresh messages of a lane start
 
 create or replace function holdfast._in_gaps(lane holdfast.lane) returns setof holdfast.message language plpgsql stable
 as $$
+declare
+  v_floor bigint := coalesce(pg_sequence_last_value(lane.gap_floor), 0);
 begin
   return query
     select m.* from (select g.lo, g.hi from holdfast.gap g
-                     where g.lane_id = lane.id and g.lo >= coalesce(pg_sequence_last_value(lane.gap_floor), 0) order by g.lo limit 5000) g
+                     where g.lane_id = lane.id and g.lo >= v_floor order by g.lo limit 5000) g
       cross join lateral (select m.* from holdfast.message m where m.id between g.lo and g.hi and m.due_at is null order by m.id limit 10001) m
     where holdfast._is_ours(lane.id) limit 10001;
 end $$;
