@@ -703,7 +703,9 @@ as $$
 declare
   v_id int;
 begin
-  if exists (select from holdfast.queue q where q.name = _create_queue.queue) then
+  -- Look first: an insert that meets a queue uses up an id all the same. Whoever is dropping it is waited for.
+  perform from holdfast.queue q where q.name = _create_queue.queue for key share;
+  if found then
     return false;
   end if;
   perform from holdfast.defaults d for share;
@@ -2999,7 +3001,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '79711eda83ec0367d14ac38d2109a5796dc00f2ef0534d5def7db85287bfce31', false);
+values (0, 'functions', '9031a1fac7ac9e1e011b202ccb79c59a848975459999d3b6dc74be0ef62b0307', false);
 \else
 do $install$
 begin
@@ -3007,7 +3009,7 @@ begin
         select from holdfast.migration as there
         full join (values
             (1, '7ccf4ab3565a1cf29367cd1ec0db25b957572a1491c9c1c0b2e00584b4f5dc41'),
-            (0, '79711eda83ec0367d14ac38d2109a5796dc00f2ef0534d5def7db85287bfce31')
+            (0, '9031a1fac7ac9e1e011b202ccb79c59a848975459999d3b6dc74be0ef62b0307')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

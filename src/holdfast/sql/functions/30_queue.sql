@@ -185,7 +185,9 @@ as $$
 declare
   v_id int;
 begin
-  if exists (select from holdfast.queue q where q.name = _create_queue.queue) then
+  -- Look first: an insert that meets a queue uses up an id all the same. Whoever is dropping it is waited for.
+  perform from holdfast.queue q where q.name = _create_queue.queue for key share;
+  if found then
     return false;
   end if;
   perform from holdfast.defaults d for share;
