@@ -9,7 +9,9 @@ SHELL := /bin/bash
 PYTHON ?= python3
 PIP_VERSION := 26.3
 BIN := .venv/bin
+# Two stamps: what runs Holdfast, and what checks, tests and measures it.
 READY := .venv/.ready
+DEV := .venv/.dev
 CODE := $(wildcard src tests tools bench examples)
 PG15_BIN ?= /usr/lib/postgresql/15/bin
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -31,7 +33,7 @@ verify: check debian/pgbouncer debian/postgresql-15 ## all tests, the long ones 
 	$(PYTEST)
 	HOLDFAST_PG_BIN=$(PG15_BIN) $(PYTEST)
 
-bench-engine: $(READY) ## measure the engine beside its peers
+bench-engine: $(DEV) ## measure the engine beside its peers
 	$(BIN)/python -m bench.engine $(BENCH_ARGS)
 
 # --- checks -----------------------------------------------------------------------------------
@@ -39,14 +41,14 @@ bench-engine: $(READY) ## measure the engine beside its peers
 .PHONY: check lint types format
 check: lint types verify/generated
 
-lint: $(READY) ## ruff and import contracts
+lint: $(DEV) ## ruff and import contracts
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/lint-imports --no-cache
 
-types: $(READY) ## mypy, strict
+types: $(DEV) ## mypy, strict
 	$(BIN)/mypy $(CODE)
 
-format: $(READY) ## sort imports and apply ruff's safe fixes
+format: $(DEV) ## sort imports and apply ruff's safe fixes
 	$(BIN)/ruff check --fix $(CODE)
 
 # --- generated files: every generate/x has a verify/x that fails on drift -------------------------
@@ -55,27 +57,31 @@ format: $(READY) ## sort imports and apply ruff's safe fixes
 generate: generate/install-sql generate/sync-client ## write every generated file anew
 verify/generated: verify/install-sql verify/sync-client ## fail if a generated file is out of date
 
-generate/install-sql: $(READY) ## src/holdfast/sql/install.sql, from migrations and functions
+generate/install-sql: $(DEV) ## src/holdfast/sql/install.sql, from migrations and functions
 	$(BIN)/python -m tools.build_install
-verify/install-sql: $(READY) ## is install.sql what its sources make?
+verify/install-sql: $(DEV) ## is install.sql what its sources make?
 	$(BIN)/python -m tools.build_install --check
 
-generate/sync-client: $(READY) ## the synchronous client, from the asynchronous one
+generate/sync-client: $(DEV) ## the synchronous client, from the asynchronous one
 	$(BIN)/python -m tools.generate_sync
-verify/sync-client: $(READY) ## is the synchronous client what the asynchronous one makes?
+verify/sync-client: $(DEV) ## is the synchronous client what the asynchronous one makes?
 	$(BIN)/python -m tools.generate_sync --check
 
 # --- set-up -----------------------------------------------------------------------------------
 
 .PHONY: setup clean
-setup: $(READY) ## only make .venv
+setup: $(DEV) ## only make .venv, with the tools for development
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Holdfast needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Set PYTHON=…" >&2; exit 1; }
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip==$(PIP_VERSION)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[server]' --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[server]'
+	touch $@
+
+$(DEV): $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev
 	touch $@
 
 clean: ## remove what make made, except the data in .holdfast

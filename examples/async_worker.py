@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import sys
 
-from holdfast import AsyncHoldfast
+from holdfast import AsyncHoldfast, EmbeddedError
+from holdfast.database import database
 
 QUEUE = "example.async"
 
@@ -20,12 +21,16 @@ async def work(holdfast: AsyncHoldfast, name: str) -> int:
 
 
 async def main() -> None:
-    async with AsyncHoldfast(os.environ["HOLDFAST_DATABASE_URL"]) as holdfast:
-        await holdfast.create_queue(QUEUE)
-        workers = [asyncio.create_task(work(holdfast, f"worker {number}")) for number in range(3)]
-        await holdfast.send_batch(QUEUE, [{"n": n} for n in range(30)])
-        print(f"done by all workers: {sum(await asyncio.gather(*workers))}")
+    with database(create=False) as url:
+        async with AsyncHoldfast(url) as holdfast:
+            await holdfast.create_queue(QUEUE)
+            workers = [asyncio.create_task(work(holdfast, f"worker {number}")) for number in range(3)]
+            await holdfast.send_batch(QUEUE, [{"n": n} for n in range(30)])
+            print(f"done by all workers: {sum(await asyncio.gather(*workers))}")
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except EmbeddedError as error:
+        sys.exit(f"{error.message}. {error.hint}")

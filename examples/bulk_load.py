@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import sys
 import time
 from collections.abc import Iterator
 
-from holdfast import Holdfast, NewMessage
+from holdfast import EmbeddedError, Holdfast, NewMessage
+from holdfast.database import database
 
 QUEUE = "example.bulk"
 NUMBER = 100_000
@@ -19,7 +20,7 @@ def messages() -> Iterator[NewMessage]:
 
 
 def main() -> None:
-    with Holdfast(os.environ["HOLDFAST_DATABASE_URL"]) as holdfast:
+    with database(create=False) as url, Holdfast(url) as holdfast:
         holdfast.create_queue(QUEUE)
         began = time.monotonic()
         sent = holdfast.bulk_send(
@@ -31,4 +32,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except EmbeddedError as error:
+        sys.exit(f"{error.message}. {error.hint}")

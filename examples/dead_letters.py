@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import sys
 
-from holdfast import Holdfast
+from holdfast import EmbeddedError, Holdfast
+from holdfast.database import database
 
 QUEUE = "example.dead"
 
 
 def main() -> None:
-    with Holdfast(os.environ["HOLDFAST_DATABASE_URL"]) as holdfast:
+    with database(create=False) as url, Holdfast(url) as holdfast:
         holdfast.create_queue(QUEUE, {"max_deliveries": 1})
         holdfast.send(QUEUE, {"invoice": 7})
         (delivery,) = holdfast.claim(QUEUE)
@@ -27,4 +28,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except EmbeddedError as error:
+        sys.exit(f"{error.message}. {error.hint}")

@@ -1,17 +1,18 @@
 """Send a message, claim it, and say that it is done.
 
-Run it with HOLDFAST_DATABASE_URL set to a database in which `holdfast migrate` has been run.
+The database is HOLDFAST_DATABASE_URL's, else the embedded server of the folder, which `holdfast up` makes.
 """
 
 from __future__ import annotations
 
-import os
+import sys
 
-from holdfast import Holdfast
+from holdfast import EmbeddedError, Holdfast
+from holdfast.database import database
 
 
 def main() -> None:
-    with Holdfast(os.environ["HOLDFAST_DATABASE_URL"]) as holdfast:
+    with database(create=False) as url, Holdfast(url) as holdfast:
         holdfast.create_queue("example.first")
         holdfast.send("example.first", {"hello": "world"}, tag="greeting")
 
@@ -21,4 +22,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except EmbeddedError as error:
+        sys.exit(f"{error.message}. {error.hint}")

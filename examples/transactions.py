@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import sys
 
 import psycopg
 
-from holdfast import Holdfast, LeaseLostError
+from holdfast import EmbeddedError, Holdfast, LeaseLostError
+from holdfast.database import database
 
 QUEUE = "example.transactions"
 
@@ -38,8 +39,11 @@ def cancel_order(connection: psycopg.Connection[tuple[object, ...]], number: int
 
 
 def main() -> None:
-    url = os.environ["HOLDFAST_DATABASE_URL"]
-    with Holdfast(url) as holdfast, psycopg.connect(url) as connection:
+    with (
+        database(create=False) as url,
+        Holdfast(url) as holdfast,
+        psycopg.connect(url) as connection,
+    ):
         connection.execute("drop table if exists example_order")
         connection.execute("create table example_order (number int, state text)")
         connection.commit()
@@ -54,4 +58,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except EmbeddedError as error:
+        sys.exit(f"{error.message}. {error.hint}")

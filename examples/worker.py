@@ -5,9 +5,10 @@ What fails too often ends among the dead letters; the last lines show them.
 
 from __future__ import annotations
 
-import os
+import sys
 
-from holdfast import Delivery, Holdfast
+from holdfast import Delivery, EmbeddedError, Holdfast
+from holdfast.database import database
 
 QUEUE = "example.worker"
 
@@ -30,7 +31,7 @@ def work(holdfast: Holdfast) -> None:
 
 
 def main() -> None:
-    with Holdfast(os.environ["HOLDFAST_DATABASE_URL"]) as holdfast:
+    with database(create=False) as url, Holdfast(url) as holdfast:
         holdfast.create_queue(QUEUE, {"max_deliveries": 2})
         holdfast.send_batch(QUEUE, [1, 5, 0, 20])
         work(holdfast)
@@ -40,4 +41,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except EmbeddedError as error:
+        sys.exit(f"{error.message}. {error.hint}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
@@ -14,6 +15,7 @@ from psycopg import conninfo
 T = TypeVar("T")
 
 CHUNK = 65_536  # bytes
+BACKLOG = 100  # connections
 PATIENCE = 10.0  # seconds for the proxy's own thread to do as told
 
 
@@ -28,15 +30,19 @@ class Proxy:
         self._port = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._pumps: set[asyncio.Task[None]] = set()
+        self._listener: socket.socket | None = None
+        self._serving: set[asyncio.Task[None]] = set()
         self._hearing = asyncio.Event()
 
     @property
     def url(self) -> str:
         """The test's database, by way of this proxy."""
         return f"postgresql://{self._login}@127.0.0.1:{self._port}/{self._database}"
+
+    @property
+    def connections(self) -> int:
+        """How many connections it has taken and not closed."""
+        return len(self._serving)
 
     def open(self) -> None:
         """Begin."""
@@ -78,30 +84,45 @@ class Proxy:
 
     async def _start(self) -> None:
         self._hearing.set()
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
-        self._port = self._server.sockets[0].getsockname()[1]
+        self._listener = socket.create_server(("127.0.0.1", self._port), backlog=BACKLOG)
+        self._listener.setblocking(False)
+        self._port = self._listener.getsockname()[1]
+        self._loop.add_reader(self._listener, self._accept, self._listener)
 
     async def _stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        for writer in self._writers:
-            writer.transport.abort()
-        for pump in self._pumps:
-            pump.cancel()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, listener: socket.socket) -> None:
+        """Take a connection, in one step of the loop: a stop finds it outside, or among those to cut.
+
+        asyncio's own server takes several steps, and forgets a connection if it is closed between them.
+        """
+        with suppress(BlockingIOError, ConnectionAbortedError):
+            taken, _ = listener.accept()
+            task = self._loop.create_task(self._serve(taken))
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
+            task.add_done_callback(lambda _: taken.close())  # also if it was cut before its first step
+
+    async def _serve(self, taken: socket.socket) -> None:
+        ends: list[asyncio.StreamWriter] = []
         try:
+            reader, writer = await asyncio.open_connection(sock=taken)
+            ends.append(writer)
             there, back = await asyncio.open_connection(*self._target)
+            ends.append(back)
+            await asyncio.gather(self._pump(reader, back), self._pump(there, writer))
         except OSError:
-            writer.transport.abort()
-            return
-        self._writers |= {writer, back}
-        for source, sink in ((reader, back), (there, writer)):
-            pump = asyncio.create_task(self._pump(source, sink))
-            self._pumps.add(pump)
-            pump.add_done_callback(self._pumps.discard)
+            pass  # there is no server behind: the client learns it by being cut
+        finally:
+            for end in ends:
+                end.transport.abort()
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
@@ -109,8 +130,9 @@ class Proxy:
                 await self._hearing.wait()
                 sink.write(chunk)
                 await sink.drain()
-        self._writers.discard(sink)
         sink.close()
+        with suppress(ConnectionError):
+            await sink.wait_closed()
 
 
 @pytest.fixture

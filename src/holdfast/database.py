@@ -30,7 +30,7 @@ def database(
             "QH504",
             "there is no Holdfast in this folder",
             detail=f"No {data_dir} is here, and {URL_VARIABLE} is not set.",
-            hint="Run holdfast up here, or name a database with --database-url.",
+            hint=f"Run holdfast up here, or name a database in {URL_VARIABLE} (or with --database-url).",
         )
     with EmbeddedPostgres(data_dir=data_dir) as own:
         yield own

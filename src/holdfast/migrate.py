@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from holdfast.client._errors import MigrationError, SchemaTooNewError
+from holdfast.client._errors import MigrationError, SchemaTooNewError, translated
 
 SQL_ROOT = Path(__file__).parent / "sql"
 FILE_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
@@ -31,10 +32,20 @@ FUNCTIONS_NAME = "functions"
 LOCK_KEY = 0x484F4C44  # "HOLD": of the advisory lock, which belongs to one database
 
 # Names are written in full, so that the caller's search_path doesn't decide where things go.
+# A message is Unicode: in another encoding some could not be stored, and in SQL_ASCII text is only bytes.
 SESSION = """
 set local search_path = pg_catalog, pg_temp;
 set local client_min_messages = warning;
 set local check_function_bodies = on;
+do $encoding$
+begin
+    if current_setting('server_encoding') <> 'UTF8' then
+        raise exception 'Holdfast needs a database with the encoding UTF8'
+            using errcode = 'QH503', detail = format('This one has %s.', current_setting('server_encoding')),
+                  hint = 'Create one: create database NAME encoding ''UTF8'' template template0;';
+    end if;
+end
+$encoding$;
 """
 LOCK = f"select pg_catalog.pg_advisory_xact_lock({LOCK_KEY});\n"
 BOOKKEEPING = """
@@ -51,6 +62,7 @@ comment on table holdfast.migration is
 """
 # After the functions, whose files take all rights away first: every client asks which schema it meets.
 RIGHTS = "grant select on holdfast.migration to public;\n"
+RIGHTS_NEEDED = "Installing takes CREATE on the database; upgrading is for the owner of the schema holdfast."
 RECORD = """
 insert into holdfast.migration (version, name, checksum, breaking) values (%s, %s, %s, %s)
 on conflict (version) do update
@@ -97,7 +109,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a migration did."""
+    """What a migration did, or would do."""
 
     version: int
     applied: tuple[str, ...]
@@ -124,23 +136,37 @@ def migrate(database_url: str, *, root: Path = SQL_ROOT) -> Report:
     sources = Sources.read(root)
     done: list[Step] = []
     warnings: list[str] = []
-    with psycopg.connect(database_url, autocommit=True, prepare_threshold=None) as connection:
+    with _connected(database_url) as connection:
         connection.add_notice_handler(lambda notice: _keep_warning(notice, warnings))
         while True:
             with connection.transaction():
-                applied = _look(connection)
-                version = max(applied, default=0)
-                _refuse_unfit(sources, applied)
-                if version > sources.version:
-                    return Report(version, (), functions_replaced=False, newer=True)
-                step = _next_step(sources, applied)
-                if step is None:
-                    break
-                _run(connection, step)
-            done.append(step)
-    migrations = tuple(f"{step.version:04}_{step.name}" for step in done if step.version != FUNCTIONS_VERSION)
-    replaced = len(done) > len(migrations)
-    return Report(sources.version, migrations, functions_replaced=replaced, warnings=tuple(warnings))
+                applied = _look(connection, make=True)
+                steps = _steps(sources, applied)
+                if not steps:
+                    return _report(sources, applied, done, warnings)
+                _run(connection, steps[0])
+            done.append(steps[0])
+
+
+def plan(database_url: str, *, root: Path = SQL_ROOT) -> Report:
+    """What migrate would do, without doing it; it refuses what migrate refuses."""
+    sources = Sources.read(root)
+    with _connected(database_url) as connection, connection.transaction():
+        applied = _look(connection, make=False)
+    return _report(sources, applied, _steps(sources, applied), ())
+
+
+@contextmanager
+def _connected(database_url: str) -> Iterator[psycopg.Connection[Any]]:
+    try:
+        with (
+            psycopg.connect(database_url, autocommit=True, prepare_threshold=None) as connection,
+            translated(),
+        ):
+            yield connection
+    except psycopg.errors.InsufficientPrivilege as error:
+        error.add_note(f"Hint: {RIGHTS_NEEDED}")
+        raise
 
 
 def _keep_warning(notice: psycopg.errors.Diagnostic, warnings: list[str]) -> None:
@@ -148,14 +174,41 @@ def _keep_warning(notice: psycopg.errors.Diagnostic, warnings: list[str]) -> Non
         warnings.append(". ".join(filter(None, [notice.message_primary, notice.message_hint])))
 
 
-def _look(connection: psycopg.Connection[Any]) -> Mapping[int, _Applied]:
-    """Lock, then read what was run, in the same transaction that will run the next step."""
+def _look(connection: psycopg.Connection[Any], *, make: bool) -> Mapping[int, _Applied]:
+    """Read what was run. To make more, lock first, in the same transaction that will run the next step."""
     connection.execute(SESSION.encode())
-    connection.execute(LOCK.encode())
+    if make:
+        connection.execute(LOCK.encode())
     if not connection.execute("select to_regclass('holdfast.migration') is not null").fetchall()[0][0]:
+        if not make:
+            return {}
         connection.execute(BOOKKEEPING.encode())
     rows = connection.execute("select version, name, checksum, breaking from holdfast.migration").fetchall()
     return {row[0]: _Applied(*row) for row in rows}
+
+
+def _steps(sources: Sources, applied: Mapping[int, _Applied]) -> list[Step]:
+    """What is still to be run; nothing in a newer schema."""
+    _refuse_unfit(sources, applied)
+    if max(applied, default=0) > sources.version:
+        return []
+    missing = [step for step in sources.migrations if step.version not in applied]
+    known = applied.get(FUNCTIONS_VERSION)
+    replace = known is None or known.checksum != sources.functions.checksum
+    return [*missing, sources.functions] if replace else missing
+
+
+def _report(
+    sources: Sources, applied: Mapping[int, _Applied], steps: Sequence[Step], warnings: Sequence[str]
+) -> Report:
+    names = tuple(f"{step.version:04}_{step.name}" for step in steps if step.version != FUNCTIONS_VERSION)
+    return Report(
+        version=max([sources.version, *applied]),
+        applied=names,
+        functions_replaced=len(steps) > len(names),
+        newer=max(applied, default=0) > sources.version,
+        warnings=tuple(warnings),
+    )
 
 
 def _refuse_unfit(sources: Sources, applied: Mapping[int, _Applied]) -> None:
@@ -176,14 +229,6 @@ def _refuse_unfit(sources: Sources, applied: Mapping[int, _Applied]) -> None:
                 detail=f"There: {found.name}, checksum {found.checksum}. Here: {step.checksum}.",
                 hint="A migration is never edited once it is applied: restore the file, and add a new one.",
             )
-
-
-def _next_step(sources: Sources, applied: Mapping[int, _Applied]) -> Step | None:
-    for step in sources.migrations:
-        if step.version not in applied:
-            return step
-    known = applied.get(FUNCTIONS_VERSION)
-    return None if known and known.checksum == sources.functions.checksum else sources.functions
 
 
 def _run(connection: psycopg.Connection[Any], step: Step) -> None:

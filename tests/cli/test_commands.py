@@ -94,7 +94,7 @@ def test_send_takes_every_option(run: Run, conn: psycopg.Connection[Any]) -> Non
 
     assert sent.code == 0
     assert entry["id"] == sent.document["id"]
-    assert (entry["payload"], entry["headers"]) == ({"a": [1, None]}, {"trace": "abc", "n": 1})
+    assert (entry["payload"], entry["headers"]) == ({"a": [1, None]}, {"trace": "abc", "n": "1"})
     assert (entry["content_type"], entry["priority"], entry["tag"]) == ("application/json", 4, "urgent")
     assert entry["correlation_id"] == "6f1c2c9e-6f57-4b0e-9d0e-0c8a5a3f7a11"
     assert entry["max_deliveries"] == 2
@@ -183,19 +183,27 @@ def test_claim_prints_tokens_that_ack_and_nack_take(run: Run, conn: psycopg.Conn
     assert acked.document == {"settled": [claimed[0]["id"]], "skipped": []}
     assert nacked.document == {"settled": [claimed[1]["id"]], "skipped": []}
     assert rest.out == "Acked 1.\n"
-    assert skipped.document == {"settled": [], "skipped": [claimed[0]["id"]]}
+    assert (skipped.code, skipped.document) == (5, {"settled": [], "skipped": [claimed[0]["id"]]})
     (scheduled,) = run("peek", "orders", "--state", "scheduled", "--json").lines
     assert scheduled["last_error"] == "broken"
 
 
 def test_ids_and_tokens_are_strings_in_json(run: Run, conn: psycopg.Connection[Any]) -> None:
-    make(conn)
-    conn.execute("select holdfast.send('orders', '1')")
+    make(conn, '{"max_deliveries": 1}')
+    conn.execute("""select holdfast.send('orders', '{"id": 1}')""")
 
     delivery = run("claim", "orders", "--json").document
+    run("nack", "orders", delivery["token"])
+    dead = run("dead", "list", "orders", "--json").document
+    (moved,) = run("dead", "redrive", "orders", "--all", "--json").lines
+    redriven = run("claim", "orders", "--json").document
 
-    assert isinstance(delivery["id"], str)
     assert isinstance(delivery["token"], str)
+    assert dead["origin"]["id"] == dead["origin"]["root_id"] == dead["root_id"] == delivery["id"]
+    assert moved == {"id": dead["id"], "new_id": redriven["id"]}
+    assert redriven["origin"]["root_id"] == delivery["id"]
+    assert redriven["origin"]["deliveries"] == 1
+    assert redriven["payload"] == {"id": 1}
 
 
 def test_claim_shows_people_a_table_and_how_to_ack(run: Run, conn: psycopg.Connection[Any]) -> None:
@@ -251,6 +259,43 @@ def test_dead_letters_are_listed_and_shown(run: Run, conn: psycopg.Connection[An
     ]
     assert (shown.document["state"], shown.document["origin"]["queue"]) == ("dead", "orders")
     assert (missing.code, missing.out) == (1, "")
+
+
+def test_dead_letters_show_what_they_were_in_life(run: Run, conn: psycopg.Connection[Any]) -> None:
+    conn.execute("select holdfast.set_clock('2030-01-01T12:00Z')")
+    make(conn, '{"max_deliveries": 2}')
+    first = conn.execute("select holdfast.send('orders', '1', tag => 'blue')").fetchall()[0][0]
+    for number, error in enumerate(["no stock", "no money"], start=1):
+        conn.execute("select holdfast.set_clock(%s)", [f"2030-01-01T{12 + number}:00Z"])
+        conn.execute(
+            "select holdfast.nack('orders', token, error => %s) from holdfast.claim('orders')", [error]
+        )
+
+    letter = run("dead", "list", "orders", "--json").document
+    shown = run("dead", "show", "orders", letter["id"], "--json").document
+    table = run("dead", "list", "orders").out.splitlines()
+
+    assert (letter["queue"], letter["dead_letter"]) == ("orders", "orders.dlq")
+    assert (letter["root_id"], letter["deliveries"], letter["failures"]) == (str(first), 2, 2)
+    assert letter["enqueued_at"] == "2030-01-01T12:00:00+00:00"
+    assert letter["died_at"] == "2030-01-01T14:00:00+00:00"
+    assert letter["last_error"] == "no money"
+    assert shown == letter
+    assert table[0].split() == [
+        *("id", "root_id", "queue", "deliveries", "died_at", "last_error", "tag", "payload")
+    ]
+    assert table[1].split()[:6] == [letter["id"], str(first), "orders", "2", "2030-01-01", "14:00:00+00:00"]
+    assert table[1].split()[6:] == ["no", "money", "blue", "1"]
+
+
+def test_a_message_that_lives_is_not_shown_as_a_dead_letter(run: Run, conn: psycopg.Connection[Any]) -> None:
+    make(conn)
+    id = conn.execute("select holdfast.send('orders', '1')").fetchall()[0][0]
+
+    answer = run("dead", "show", "orders", str(id))
+
+    assert (answer.code, answer.out) == (1, "")
+    assert "among the dead letters of orders" in answer.err
 
 
 def test_dead_letters_are_redriven_by_filter_and_by_id(run: Run, conn: psycopg.Connection[Any]) -> None:

@@ -12,9 +12,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from holdfast.database import URL_VARIABLE
 from tests.cli.conftest import PATIENCE, PROGRAM, Run, environment, execute
+from tests.fix_database import fresh_database
 from tests.waiting import eventually
 
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
@@ -45,11 +47,14 @@ def test_an_error_of_the_database_exits_with_1(run: Run, conn: psycopg.Connectio
     assert "42883" in answer.err
 
 
-@pytest.mark.parametrize(
+WRONG_USAGE = pytest.mark.parametrize(
     "words",
     [
         ("send",),
         ("nonsense",),
+        ("send", "orders", "1", "--nonsense"),
+        ("dead", "discard", "orders", "first"),
+        ("stats", "--every", "1ms"),
         ("send", "orders", "not json"),
         ("send", "orders", "1", "--delay", "soon"),
         ("send", "orders", "1", "--deliver-at", "soon"),
@@ -61,11 +66,79 @@ def test_an_error_of_the_database_exits_with_1(run: Run, conn: psycopg.Connectio
         ("ack", "orders", "not-a-token"),
     ],
 )
+
+
+@WRONG_USAGE
 def test_wrong_usage_exits_with_2_before_anything_is_connected(words: tuple[str, ...]) -> None:
     answer = execute(*words, env=environment(NOWHERE))
 
     assert (answer.code, answer.out) == (2, "")
     assert "Error" in answer.err
+
+
+@WRONG_USAGE
+def test_wrong_usage_is_one_json_object_on_stderr_for_machines(words: tuple[str, ...]) -> None:
+    answer = execute("--json", *words, env=environment(NOWHERE))
+
+    assert (answer.code, answer.out) == (2, "")
+    error = json.loads(answer.err)["error"]
+    assert sorted(error) == ["code", "detail", "hint", "message"]
+    assert error["code"] is None
+    assert error["message"]
+    assert "Traceback" not in answer.err
+
+
+def test_the_json_of_wrong_usage_says_what_and_where_to_read_on() -> None:
+    behind = execute("send", "orders", "1", "--delay", "soon", "--json", env=environment(NOWHERE))
+    group = execute("--json", "queue", env=environment(NOWHERE))
+    payload = execute("send", "--", "orders", "--json", env=environment(NOWHERE))
+
+    error = json.loads(behind.err)["error"]
+    assert error["message"].startswith("Invalid value for '--delay': 'soon' is not a duration")
+    assert error["hint"] == "Try: holdfast send --help"
+    assert (group.code, group.out) == (2, "")
+    assert json.loads(group.err)["error"]["message"] == "Missing command."
+    assert payload.code == 2
+    assert not payload.err.startswith("{")  # behind -- it is no option
+
+
+def test_help_and_version_are_the_same_with_json() -> None:
+    asked = execute("--json", "send", "--help", env=environment())
+
+    assert (asked.code, asked.err) == (0, "")
+    assert "Usage: holdfast send" in asked.out
+
+
+def test_a_missing_right_exits_with_1_and_names_the_role(
+    run: Run, conn: psycopg.Connection[Any], database_url: str
+) -> None:
+    conn.execute("select holdfast.create_queue('orders')")
+    conn.execute("create role test_ending login password 'secret'")
+    conn.execute("grant holdfast_consumer to test_ending")
+    url = make_conninfo(database_url, user="test_ending", password="secret")
+    try:
+        sent = run("--database-url", url, "send", "orders", "1", "--json")
+        migrated = run("--database-url", url, "queue", "pause", "orders")
+    finally:
+        conn.execute("drop role test_ending")
+
+    error = json.loads(sent.err)["error"]
+    assert (sent.code, error["code"]) == (1, "42501")
+    assert error["hint"] == (
+        "send needs a role that this user does not have: holdfast_producer or holdfast_admin."
+    )
+    assert migrated.code == 1
+    assert "Hint: pause_queue needs a role that this user does not have: holdfast_admin." in migrated.err
+
+
+def test_json_that_postgresql_cannot_store_exits_with_1(run: Run, conn: psycopg.Connection[Any]) -> None:
+    conn.execute("select holdfast.create_queue('orders')")
+
+    one = run("send", "orders", "NaN", "--json")
+    lines = run("send", "orders", "--file", "-", "--text", stdin="fine\na\0b\n")
+
+    assert (one.code, json.loads(one.err)["error"]["code"]) == (1, "QH203")
+    assert (lines.code, "QH203" in lines.err) == (1, True)
 
 
 def test_a_server_that_is_not_there_exits_with_3(run: Run) -> None:
@@ -107,6 +180,41 @@ def test_a_database_without_holdfast_says_to_migrate(empty_database_url: str) ->
     assert done.document["applied"][0].startswith("0001_")
     assert "nothing to do" in again.out
     assert (after.code, after.out) == (0, "")
+
+
+def test_a_dry_run_says_what_would_be_done_and_changes_nothing(empty_database_url: str) -> None:
+    env = environment(empty_database_url)
+
+    before = execute("migrate", "--dry-run", env=env)
+    unchanged = execute("stats", env=env)
+    execute("migrate", env=env)
+    after = execute("migrate", "--dry-run", env=env)
+
+    assert before.code == 0
+    assert before.out.splitlines() == [
+        "Would apply migration 0001_core.",
+        "Would replace the functions.",
+        "That gives schema version 1. Nothing was changed.",
+    ]
+    assert "QH502" in unchanged.err
+    assert (after.code, after.out) == (0, "Schema version 1, up to date: nothing to do.\n")
+
+
+def test_a_dry_run_makes_no_server(tmp_path: Path) -> None:
+    answer = execute("migrate", "--dry-run", env=environment(), cwd=tmp_path)
+
+    assert answer.code == 1
+    assert "QH504" in answer.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_migrate_refuses_a_database_that_cannot_hold_unicode(server_url: str) -> None:
+    with fresh_database(server_url, encoding="SQL_ASCII") as url:
+        answer = execute("migrate", "--json", env=environment(url))
+
+    error = json.loads(answer.err)["error"]
+    assert (answer.code, error["code"]) == (1, "QH503")
+    assert error["message"] == "Holdfast needs a database with the encoding UTF8"
 
 
 def test_migrate_prints_the_sql_of_an_installation() -> None:

@@ -11,17 +11,21 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
+from holdfast.cli.up import without_password
 from tests.cli.conftest import PATIENCE, PROGRAM, environment, execute
 from tests.waiting import eventually
 
 
 @contextmanager
-def started(*words: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+def started(
+    *words: str, cwd: Path, database_url: str | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """holdfast up in a folder; killed at the end if it still runs."""
     with subprocess.Popen(
         [str(PROGRAM), "up", *words],
-        env=environment(),
+        env=environment(database_url),
         cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -97,3 +101,51 @@ def test_ctrl_c_while_it_starts_exits_with_130(tmp_path: Path) -> None:
         process.communicate(timeout=PATIENCE)
 
     assert process.returncode == 130
+
+
+def ended_text(process: subprocess.Popen[str]) -> str:
+    """What it says until it says how to end it, and then it is ended."""
+    text = read_until(process, "Ctrl-C ends it.")
+    process.send_signal(signal.SIGINT)
+    rest, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (0, "")
+    return text + rest
+
+
+def test_a_database_of_yours_gets_no_queue_and_its_password_is_not_shown(
+    empty_database_url: str, tmp_path: Path
+) -> None:
+    password = str(conninfo_to_dict(empty_database_url)["password"])
+
+    with started(cwd=tmp_path, database_url=empty_database_url) as process:
+        text = ended_text(process)
+    with started("--json", "--database-url", empty_database_url, cwd=tmp_path) as process:
+        document = json.loads(read_until(process, "url"))
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
+    queues = execute("queue", "list", "--json", env=environment(empty_database_url))
+
+    shown = conninfo_to_dict(document["url"])
+    assert password not in text + json.dumps(document)
+    assert {**shown, "password": password} == conninfo_to_dict(empty_database_url)
+    assert "select holdfast.create_queue('demo');" in text
+    assert (document["queue"], document["acked"]) == (None, 0)
+    assert (queues.code, queues.out) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_of_yours_gets_the_demo_when_asked(empty_database_url: str, tmp_path: Path) -> None:
+    with started("--demo", cwd=tmp_path, database_url=empty_database_url) as process:
+        text = ended_text(process)
+
+    assert "Sent, claimed and acked 3 messages in the queue demo" in text
+    assert "create_queue" not in text
+
+
+def test_secrets_are_taken_out_of_every_form_of_address() -> None:
+    assert "geheim" not in without_password("postgresql://u:geheim@h1:1,h2:2/d?sslpassword=geheim")
+    assert conninfo_to_dict(without_password("host=h user=u password='ge heim' dbname='a b'")) == {
+        "host": "h",
+        "user": "u",
+        "dbname": "a b",
+    }

@@ -15,6 +15,8 @@ import pytest
 
 import holdfast
 from holdfast import ERRORS, AsyncHoldfast, Holdfast
+from holdfast.embedded import EmbeddedPostgres
+from holdfast.migrate import migrate
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -41,6 +43,37 @@ def test_an_example_runs_twice_and_prints_what_it_should(database_url: str, exam
 
         assert (done.returncode, done.stderr) == (0, "")
         assert EXPECTED[example.name] in done.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_without_a_database_says_in_one_line_what_to_do(tmp_path: Path, example: Path) -> None:
+    done = run_nowhere(example, cwd=tmp_path)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "there is no Holdfast in this folder. "
+        "Run holdfast up here, or name a database in HOLDFAST_DATABASE_URL (or with --database-url).\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_example_finds_the_embedded_server_of_the_folder(tmp_path: Path) -> None:
+    with EmbeddedPostgres(data_dir=tmp_path / ".holdfast") as url:
+        migrate(url)
+
+    done = run_nowhere(ROOT / "examples" / "first_message.py", cwd=tmp_path)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert EXPECTED["first_message.py"] in done.stdout
+
+
+def run_nowhere(example: Path, *, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run an example in a folder, with no database in the environment."""
+    env = {name: value for name, value in os.environ.items() if name != "HOLDFAST_DATABASE_URL"}
+    command = [sys.executable, "-W", "error", str(example)]
+    return subprocess.run(
+        command, env=env, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
 
 
 def blocks() -> list[str]:

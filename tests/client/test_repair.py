@@ -61,6 +61,18 @@ async def test_it_is_tried_only_once(client: AsyncHoldfast, broken: psycopg.Conn
     assert broken.execute("select last_value from tries").fetchone() == (2,)
 
 
+async def test_a_register_that_was_replaced_meanwhile_is_read_anew_without_repair(
+    client: AsyncHoldfast, broken: psycopg.Connection[Any]
+) -> None:
+    said = 'bad magic number in sequence "cursor_1": 00000000'
+    replaced = BROKEN.replace(said, "could not open relation with OID 7").replace("from mended", "from tries")
+    broken.execute(replaced.encode())
+
+    assert await client.sweep("orders") == 42
+
+    assert broken.execute("select last_value from mended").fetchone() == (1,)
+
+
 async def test_who_may_not_repair_sees_the_first_error(
     client: AsyncHoldfast, broken: psycopg.Connection[Any]
 ) -> None:

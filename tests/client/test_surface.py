@@ -21,12 +21,17 @@ from holdfast import (
     Settlement,
 )
 from holdfast.client._bulk import COLUMNS
-from holdfast.client._calls import TYPES
+from holdfast.client._calls import NEEDED, NEEDED_ANYWHERE, TYPES
 
 FUNCTIONS = """
 select p.proname, coalesce(p.proargnames[1:p.pronargs], '{}'),
        array(select format_type(t, null) from unnest(p.proargtypes) with ordinality a(t, n) order by n)
 from pg_proc p
+where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\\_%'
+  and p.prorettype <> 'trigger'::regtype
+"""
+REQUIRED = """
+select p.proname, coalesce(p.proargnames[1:p.pronargs - p.pronargdefaults], '{}') from pg_proc p
 where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\\_%'
   and p.prorettype <> 'trigger'::regtype
 """
@@ -70,6 +75,15 @@ def test_arguments_are_sent_with_the_types_of_the_functions(conn: psycopg.Connec
     declared = {pair for arguments in functions(conn).values() for pair in arguments.items()}
 
     assert declared == set(TYPES.items())
+
+
+def test_arguments_without_a_default_are_those_that_may_not_be_none(conn: psycopg.Connection[Any]) -> None:
+    required = dict(conn.execute(REQUIRED).fetchall())
+
+    assert {
+        name: set(NEEDED.get(name, NEEDED_ANYWHERE)) & set(arguments)
+        for name, arguments in functions(conn).items()
+    } == {name: set(required[name]) for name in functions(conn)}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@
 3. Starting over forgets leases and gaps, so a token from before settles nothing.
 4. Messages held by the due path become due; ids that the log has and the sequence lacks are passed over.
 5. repair does the same on demand, for one queue or all, with registers made anew.
+6. The mark that spares claims a look at the boot row is another one in every database, and after every start
+   of the server.
 """
 
 from __future__ import annotations
@@ -16,8 +18,12 @@ from typing import LiteralString
 import psycopg
 import pytest
 
+from holdfast.embedded import temporary_postgres
+from holdfast.migrate import migrate
 from tests.engine.conftest import Open
 from tests.engine.engine import T0, Engine, ids, payloads
+from tests.fix_database import fresh_database
+from tests.fix_folder import fast_folder
 
 SECOND = timedelta(seconds=1)
 
@@ -214,3 +220,29 @@ def test_repair_of_a_queue_that_is_not_there_is_an_error(refusing: Engine) -> No
         refusing.value("repair", queue="nowhere")
 
     assert caught.value.sqlstate == "QH101"
+
+
+def mark(url: str) -> int:
+    """The mark of a lane that was booted in this database, now."""
+    with psycopg.connect(url) as connection:
+        row = connection.execute("select holdfast._boot_mark()").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_the_mark_is_another_one_in_a_copy_of_the_database(
+    server_url: str, template_database: str, database_url: str
+) -> None:
+    with fresh_database(server_url, template_database) as copy:
+        assert mark(copy) != mark(database_url)
+    assert mark(database_url) == mark(database_url)
+
+
+def test_the_mark_is_another_one_after_a_restart() -> None:
+    with temporary_postgres(settings={"fsync": "off"}, inside=fast_folder()) as server:
+        url = server.ensure_running()
+        migrate(url)
+        before = mark(url)
+        server.release()
+
+        assert mark(server.ensure_running()) != before

@@ -173,9 +173,9 @@ def test_the_rest_of_the_callers_transaction_gets_a_minute_unless_it_has_limits_
 
 @pytest.mark.parametrize(
     ("delay", "alone", "expected"),
-    [(None, True, "on"), (None, False, "on"), ("1 s", False, "on"), ("1 s", True, "off")],
+    [(None, True, "off"), (None, False, "on"), ("1 s", False, "on"), ("1 s", True, "off")],
 )
-def test_only_a_lone_claim_of_due_messages_lowers_synchronous_commit(
+def test_only_a_lone_claim_lowers_synchronous_commit(
     queue: Engine, delay: str | None, alone: bool, expected: str
 ) -> None:
     queue.send(1, delay=delay)

@@ -3,12 +3,14 @@
 1. set_clock stops holdfast.now() at a time, for every session; null lets it run again.
 2. Everything the engine stamps or compares follows it, also when it goes back.
 3. Stopping it keeps the rights, the comment and the volatility of now().
+4. It can be set from 1970 to the end of 2199, UTC, and works there; any other time is refused.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 
 from tests.engine.conftest import Open
@@ -27,6 +29,40 @@ def test_a_stopped_clock_shows_its_time_to_the_microsecond(
 
     assert open_engine().value("now") == when
     assert engine.value("now") == when
+
+
+@pytest.mark.parametrize(
+    "when", [datetime(1970, 1, 1, tzinfo=UTC), datetime(2199, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)]
+)
+def test_the_engine_works_at_both_ends_of_the_clock(queue: Engine, when: datetime) -> None:
+    queue.at(when)
+    sent = queue.send_numbers(2)
+    row = queue.claim_one(lease="24 h")
+
+    assert queue.value("now") == when
+    assert queue.settle("nack", row["token"], delay="10 years") == (sent[:1], [])
+    assert ids(queue.claim(10)) == sent[1:]
+    assert queue.stats()["scheduled"] == 1
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        "infinity",
+        "-infinity",
+        "1969-12-31 23:59:59.999999Z",
+        "0044-03-15 BC",
+        "2200-01-01Z",
+        "294276-12-31Z",
+    ],
+)
+def test_a_time_that_registers_do_not_hold_is_refused_and_the_clock_stays(engine: Engine, when: str) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        engine.value("set_clock", at=when)
+
+    assert caught.value.sqlstate == "QH205"
+    assert "1970 to the end of 2199" in (caught.value.diag.message_hint or "")
+    assert engine.value("now") == T0
 
 
 def test_the_clock_runs_again_after_null(engine: Engine) -> None:

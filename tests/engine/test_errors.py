@@ -1,9 +1,11 @@
 """Every error: its code, a message, a detail and a hint, and nothing changed.
 
 1. Each QH code of the contract that SQL raises is raised by its scenario.
-2. Each comes with a message, a detail and a hint that say something.
+2. Each comes with a message, a detail and a hint that say something; the message ends with the code, which
+   psql would not show otherwise.
 3. After it everything is as it was: queues, lanes, messages, leases, gaps, inbox.
 4. The codes in SQL, in the client's table and in the documentation are the same.
+5. A call without a queue's name says what was expected.
 """
 
 from __future__ import annotations
@@ -95,6 +97,7 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH204", "inbox", inserted("queue, priority", "'q', 11")),
     ("QH205", "both", send(delay="1 s", deliver_at="2031-01-01")),
     ("QH205", "range", send(delay="-1 s")),
+    ("QH205", "clock", lambda engine: engine.value("set_clock", at="infinity")),
     ("QH206", "both", send(ttl="1 s", expires_at="2031-01-01")),
     ("QH206", "range", send(ttl="0 s")),
     ("QH207", "tag", send(tag=LONG)),
@@ -153,10 +156,20 @@ def test_an_error_says_what_was_found_and_what_to_do_and_changes_nothing(
     diag = caught.value.diag
     assert diag.sqlstate == code
     assert diag.message_primary
+    assert re.fullmatch(rf"[^\[\]]+ \[{code}\]", diag.message_primary)
     assert len(diag.message_primary) < 400
     assert diag.message_detail
     assert diag.message_hint
     assert furnished.state() == before
+
+
+def test_a_send_without_a_queue_says_what_was_expected(refusing: Engine) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        refusing.conn.execute("select holdfast.send(null)")
+
+    diag = caught.value.diag
+    assert diag.message_primary == "the name of the queue is null [QH101]"
+    assert "payload (JSON) or body (bytes)" in (diag.message_hint or "")
 
 
 def codes_in(path: Path) -> set[str]:

@@ -358,8 +358,10 @@ class Scene:
         return value
 
     def set_register(self, name: str, value: int, queue: str = QUEUE) -> None:
-        """Write a register of the queue's first lane."""
-        self.watcher.execute("select setval(%s, %s)", [f"holdfast.{name}_{self.lane(queue)}", value])
+        """Write a register of the queue's first lane, and let the next claim look at all of them."""
+        for register, content in ((name, value), ("care_at", 0)):
+            named = f"holdfast.{register}_{self.lane(queue)}"
+            self.watcher.execute("select setval(%s, %s)", [named, content])
 
     def gaps(self, queue: str = QUEUE) -> list[tuple[int, int]]:
         """The gaps of the queue's first lane."""

@@ -299,10 +299,11 @@ def test_a_claim_of_several_lanes_that_waits_for_repair_works_with_the_new_regis
     consumer, admin = scene.session("consumer"), scene.session("admin")
     ids = [consumer.send(), consumer.send(priority=5)]
     admin.begin().execute("select holdfast.repair('q')")
-    waiting = consumer.start(consumer.take).blocked_by(admin)
+    waiting = consumer.start(consumer.claim).blocked_by(admin)
 
     admin.commit()
-    error = waiting.error()
+    taken = waiting.result()
+    for delivery in taken:
+        consumer.ack(delivery.token)
 
-    assert error is None
-    assert sorted(waiting.result() + scene.drain()) == ids
+    assert sorted([delivery.id for delivery in taken] + scene.drain()) == ids

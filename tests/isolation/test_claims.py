@@ -347,9 +347,9 @@ def test_next_refuses_a_transaction_with_one_snapshot_and_acks_nothing(scene: Sc
 
 @pytest.mark.parametrize(
     ("alone", "due", "expected"),
-    [(True, True, "off"), (True, False, "on"), (False, True, "on"), (False, False, "on")],
+    [(True, True, "off"), (True, False, "off"), (False, True, "on"), (False, False, "on")],
 )
-def test_only_a_claim_alone_of_due_messages_lowers_synchronous_commit(
+def test_only_a_claim_alone_lowers_synchronous_commit(
     scene: Scene, alone: bool, due: bool, expected: str
 ) -> None:
     scene.clock()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import ExitStack, suppress
+
 import psycopg
 import pytest
+from psycopg import conninfo
 
 from tests.fix_database import Connect
 from tests.fix_proxy import Proxy
+from tests.waiting import eventually
 
 
 def test_every_connection_sees_the_same_fresh_migrated_database(connect: Connect) -> None:
@@ -52,6 +57,28 @@ def test_a_deaf_proxy_keeps_bytes_until_it_hears_again(proxy: Proxy) -> None:
         proxy.hear()
 
         assert connection.execute("select 2").fetchone() == (2,)
+
+
+def test_a_proxy_that_is_stopped_while_it_takes_a_connection_cuts_that_one_too() -> None:
+    with ExitStack() as stack:
+        deaf = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        host, port = deaf.getsockname()
+        for _ in range(3):  # fill the backlog: whoever comes next is left waiting
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex((host, port))
+        proxy = Proxy(target_url=f"postgresql://nobody:nothing@{host}:{port}/none")
+        proxy.open()
+        own = int(str(conninfo.conninfo_to_dict(proxy.url)["port"]))
+        client = stack.enter_context(socket.create_connection(("127.0.0.1", own)))
+        eventually(lambda: proxy.connections == 1, what="the proxy takes the connection")
+
+        proxy.close()
+
+        client.settimeout(10)
+        with suppress(ConnectionResetError):
+            assert client.recv(1) == b""
+        assert proxy.connections == 0
 
 
 def test_pgbouncer_shares_few_servers_among_many_clients(pgbouncer_url: str) -> None:

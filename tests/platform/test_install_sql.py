@@ -86,3 +86,15 @@ def test_the_check_fails_on_drift_and_passes_after_writing(tmp_path: Path) -> No
     assert main(["--root", str(tmp_path), "--check"]) == 1
     assert main(["--root", str(tmp_path)]) == 0
     assert main(["--root", str(tmp_path), "--check"]) == 0
+
+
+def test_a_database_with_another_encoding_is_refused(server_url: str, tmp_path: Path) -> None:
+    with fresh_database(server_url, encoding="SQL_ASCII") as url:
+        answer = run_psql(url, written(tmp_path))
+
+        with psycopg.connect(url) as connection:
+            left = connection.execute("select to_regnamespace('holdfast') is null").fetchone()
+
+    assert answer.returncode != 0
+    assert "Holdfast needs a database with the encoding UTF8" in answer.stderr
+    assert left == (True,)

@@ -6,6 +6,8 @@
 4. An applied migration that was edited is refused.
 5. A newer schema is left alone; a newer breaking one is refused, by the migrator and by the client.
 6. However a database came to a version, its schema is the same.
+7. A plan says what a migration would do, refuses what it would refuse, and changes nothing.
+8. A database that cannot hold all of Unicode, and a user who may not install, are told so.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import conninfo, sql
 
 from holdfast.client._errors import MigrationError, SchemaMissingError, SchemaTooNewError
 from holdfast.client._schema import KNOWN_VERSION, check_schema
-from holdfast.migrate import Report, Sources, migrate
+from holdfast.migrate import RIGHTS_NEEDED, Report, Sources, migrate, plan
 from tests.fix_database import fresh_database
 from tests.platform.schema_dump import schema_dump
 
@@ -265,3 +268,68 @@ def test_functions_applied_again_change_nothing(database_url: str) -> None:
     assert migrate(database_url).functions_replaced
 
     assert schema_dump(database_url) == before
+
+
+# --- 7. plans -------------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_what_the_migration_then_does(empty_database_url: str, tree: Tree) -> None:
+    first = tree("first", migrations=[TABLE], functions={"a.sql": ANSWER.format(41)})
+    second = tree("second", migrations=[TABLE, COLUMN], functions={"a.sql": ANSWER.format(41)})
+
+    for root in (first, second, second):
+        planned = plan(empty_database_url, root=root)
+        assert planned == migrate(empty_database_url, root=root)
+
+
+def test_a_plan_changes_nothing(empty_database_url: str) -> None:
+    before = schema_dump(empty_database_url)
+
+    assert plan(empty_database_url).changed
+
+    assert schema_dump(empty_database_url) == before
+
+
+def test_a_plan_leaves_a_newer_schema_alone_and_refuses_what_does_not_fit(
+    empty_database_url: str, tree: Tree
+) -> None:
+    migrate(empty_database_url, root=tree("new", migrations=[TABLE, COLUMN]))
+    older = tree("older", migrations=[TABLE])
+    edited = tree("edited", migrations=[TABLE + " -- edited", COLUMN])
+
+    assert plan(empty_database_url, root=older) == Report(2, (), functions_replaced=False, newer=True)
+    with pytest.raises(MigrationError, match="QH503"):
+        plan(empty_database_url, root=edited)
+
+
+# --- 8. refusals ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+@pytest.mark.parametrize("action", [migrate, plan])
+def test_an_encoding_other_than_utf8_is_refused(
+    server_url: str, encoding: str, action: Callable[[str], Report]
+) -> None:
+    with fresh_database(server_url, encoding=encoding) as url:
+        with pytest.raises(MigrationError) as caught:
+            action(url)
+
+        assert ask(url, "select to_regnamespace('holdfast') is null") == [(True,)]
+
+    assert caught.value.code == "QH503"
+    assert caught.value.message == "Holdfast needs a database with the encoding UTF8"
+    assert caught.value.detail == f"This one has {encoding}."
+    assert "template0" in (caught.value.hint or "")
+
+
+def test_a_user_who_may_not_install_is_told_what_it_takes(server_url: str, empty_database_url: str) -> None:
+    user = sql.Identifier("test_migrate")
+    with psycopg.connect(server_url, autocommit=True) as admin:
+        admin.execute(sql.SQL("create role {} login password 'secret'").format(user))
+        try:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege) as caught:
+                migrate(conninfo.make_conninfo(empty_database_url, user="test_migrate", password="secret"))
+        finally:
+            admin.execute(sql.SQL("drop role {}").format(user))
+
+    assert caught.value.__notes__ == [f"Hint: {RIGHTS_NEEDED}"]

@@ -105,6 +105,27 @@ def test_make_alone_lists_what_it_can_do() -> None:
     assert {"run", "test", "verify", "lint", "types", "generate", "bench-engine", "clean"} <= listed
 
 
+def planned(target: str) -> str:
+    """What make would do for a target if nothing had been made yet."""
+    command = ["make", "--dry-run", "--always-make", target]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_make_run_installs_what_runs_and_no_tools_for_development() -> None:
+    steps = planned("run")
+
+    assert "--editable '.[server]'" in steps
+    assert "--group dev" not in steps
+    assert steps.rstrip().endswith("holdfast up")
+
+
+@pytest.mark.parametrize("target", ["test", "check", "lint", "types", "generate", "bench-engine", "setup"])
+def test_what_needs_tools_installs_them_too(target: str) -> None:
+    steps = planned(target)
+
+    assert steps.index("--editable '.[server]'") < steps.index("--group dev")
+
+
 def test_what_lands_must_pass_make_test() -> None:
     script = ROOT / ".ci" / "run"
 

@@ -10,7 +10,6 @@ import psycopg
 import typer
 
 from holdfast.client import HoldfastError
-from holdfast.embedded import EmbeddedError
 
 from ._output import Output
 
@@ -26,6 +25,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     NO_CONNECTION = 3
     NOTHING = 4
+    NOT_HELD = 5
     INTERRUPTED = 130
 
 
@@ -37,9 +37,6 @@ def ended(output: Output) -> Iterator[None]:
     except HoldfastError as error:
         output.error(error.message, code=error.code, detail=error.detail, hint=error.hint)
         raise typer.Exit(ExitCode.ERROR) from error
-    except EmbeddedError as error:
-        output.error(str(error.args[0]), detail=error.detail, hint=error.hint)
-        raise typer.Exit(ExitCode.NO_CONNECTION) from error
     except psycopg.Error as error:
         raise typer.Exit(report(output, error)) from error
     except KeyboardInterrupt as error:
@@ -59,9 +56,14 @@ def report(output: Output, error: psycopg.Error) -> ExitCode:
         error.diag.message_primary or str(error).strip(),
         code=error.sqlstate,
         detail=error.diag.message_detail,
-        hint=error.diag.message_hint,
+        hint=error.diag.message_hint or noted(error),
     )
     return ExitCode.ERROR
+
+
+def noted(error: psycopg.Error) -> str | None:
+    """What the client knows about an error of the database."""
+    return " ".join(note.removeprefix("Hint: ") for note in getattr(error, "__notes__", ())) or None
 
 
 def is_unreachable(error: psycopg.Error) -> bool:

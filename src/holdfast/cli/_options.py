@@ -9,15 +9,19 @@ from uuid import UUID
 
 import typer
 
-from ._values import duration, instant, uuid
+from ._values import duration, instant, message_id, token, uuid
 
 Queue: TypeAlias = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
-Token: TypeAlias = Annotated[int, typer.Argument(metavar="TOKEN", help="The token that claim printed.")]
+Token: TypeAlias = Annotated[
+    int, typer.Argument(parser=token, metavar="TOKEN", help="The token that claim printed.")
+]
 Ids: TypeAlias = Annotated[
-    list[int] | None, typer.Argument(metavar="ID...", help="Only these messages; else all.")
+    list[int] | None,
+    typer.Argument(parser=message_id, metavar="ID...", help="Only these messages; else all."),
 ]
 After: TypeAlias = Annotated[
-    int | None, typer.Option("--after", metavar="ID", help="Go on behind this message.")
+    int | None,
+    typer.Option("--after", parser=message_id, metavar="ID", help="Go on behind this message."),
 ]
 Limit: TypeAlias = Annotated[int, typer.Option("--limit", help="At most so many.")]
 Strict: TypeAlias = Annotated[
@@ -46,7 +50,8 @@ ContentType: TypeAlias = Annotated[
     str | None, typer.Option("--content-type", metavar="TYPE", help="Of the payload or body.")
 ]
 Header: TypeAlias = Annotated[
-    list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="A header; may be repeated.")
+    list[str] | None,
+    typer.Option("--header", metavar="NAME=VALUE", help="A header, its value as text; may be repeated."),
 ]
 Priority: TypeAlias = Annotated[int | None, typer.Option("--priority", help="0 to 10; higher goes first.")]
 Delay: TypeAlias = Annotated[

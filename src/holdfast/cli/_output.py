@@ -17,7 +17,7 @@ from rich.text import Text
 
 PIPE_WIDTH = 200  # columns of a table that does not go to a terminal
 # Numbers that pass 2**53, where JSON readers lose digits: they are written as strings.
-BIG = frozenset({"id", "new_id", "token", "settled", "skipped", "ids", "after"})
+BIG = frozenset({"id", "new_id", "root_id", "token", "settled", "skipped", "ids", "after"})
 
 
 class Output:
@@ -132,10 +132,13 @@ def span(duration: timedelta) -> str:
 
 
 def plain(value: Any, name: str = "") -> Any:
-    """A value in JSON's own types; payloads, headers and configurations are so already."""
+    """A value in JSON's own types; payloads, headers and configurations are so already.
+
+    An origin is the engine's: the ids in it are ids.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         return plain(named(value))
-    if isinstance(value, Mapping) and not name:
+    if isinstance(value, Mapping) and name in ("", "origin"):
         return {key: plain(field, key) for key, field in value.items()}
     if isinstance(value, datetime | UUID):
         return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -4,24 +4,55 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import typer
 
-UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[a-z]*)")
+# The units that PostgreSQL reads in an interval, as far as their length is fixed.
+UNITS = {
+    **dict.fromkeys(("ms", "msec", "msecs", "millisecond", "milliseconds"), timedelta(milliseconds=1)),
+    **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), timedelta(seconds=1)),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), timedelta(minutes=1)),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), timedelta(hours=1)),
+    **dict.fromkeys(("d", "day", "days"), timedelta(days=1)),
+    **dict.fromkeys(("w", "week", "weeks"), timedelta(weeks=1)),
+}
+PART = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-z]*)")
+LARGEST_ID = 2**63 - 1
 
 
 def duration(text: str) -> timedelta:
-    """250ms, 30s, 5m, 2h, 1d, or a plain number of seconds."""
-    found = DURATION.fullmatch(text.strip().lower())
-    unit = UNITS.get(found["unit"] or "s") if found else None
-    if found is None or unit is None:
-        raise typer.BadParameter(f"{text!r} is not a duration such as 250ms, 30s, 5m, 2h, 1d")
-    return timedelta(seconds=float(found["number"]) * unit)
+    """90, 250ms, 30s, 5 min, 1m30s, 2 hours, 1d12h: numbers with units; a number alone is seconds."""
+    words = text.strip().lower()
+    parts = list(PART.finditer(words))
+    whole = "".join(part[0] for part in parts) == words
+    known = all(part["unit"] in UNITS and (part["unit"] or len(parts) == 1) for part in parts)
+    try:
+        if not (parts and whole and known):
+            raise ValueError(text)
+        return sum((float(part["number"]) * UNITS[part["unit"]] for part in parts), timedelta())
+    except (OverflowError, ValueError) as error:
+        raise typer.BadParameter(f"{text!r} is not a duration such as 90, 250ms, 1m30s, 5 min") from error
+
+
+def token(text: str) -> int:
+    """A token; what a claim of nothing leaves in a variable is none."""
+    return positive(text, "a token: claim prints one, and exits with 4 if it finds nothing")
+
+
+def message_id(text: str) -> int:
+    """The id of a message."""
+    return positive(text, "the id of a message")
+
+
+def positive(text: str, what: str) -> int:
+    """A whole number as PostgreSQL counts messages."""
+    if not (text.isascii() and text.isdigit() and int(text) <= LARGEST_ID):
+        raise typer.BadParameter(f"{text!r} is not {what}")
+    return int(text)
 
 
 def instant(text: str) -> datetime:
@@ -49,14 +80,8 @@ def json_value(text: str) -> Any:
 
 
 def assignments(words: Iterable[str]) -> dict[str, Any]:
-    """field=value words; a value is JSON where it can be read as such, else text."""
-    config: dict[str, Any] = {}
-    for word in words:
-        name, equals, text = word.partition("=")
-        if not (name and equals):
-            raise typer.BadParameter(f"{word!r} is not of the form field=value")
-        config[name] = lenient(text)
-    return config
+    """FIELD=VALUE words; a value is JSON where it can be read as such, else text."""
+    return {name: lenient(value) for name, value in pairs(words)}
 
 
 def lenient(text: str) -> Any:
@@ -67,6 +92,15 @@ def lenient(text: str) -> Any:
         return text
 
 
-def headers(words: Iterable[str]) -> dict[str, Any] | None:
-    """name=value words; None if there are none."""
-    return assignments(words) or None
+def headers(words: Iterable[str]) -> dict[str, str] | None:
+    """NAME=VALUE words; a value is text, whatever it looks like. None if there are none."""
+    return dict(pairs(words)) or None
+
+
+def pairs(words: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """What stands before and behind the first equals sign of each word."""
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not (name and equals):
+            raise typer.BadParameter(f"{word!r} is not of the form NAME=VALUE")
+        yield name, value

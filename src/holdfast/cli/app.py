@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
-from . import dead, message, queue, schema, stats, up, upkeep
+from . import dead, message, queue, schema, settle, stats, up, upkeep
 from ._command import DatabaseUrl, Globals, Json
+from ._usage import Root
 
 app = typer.Typer(
     name="holdfast",
+    cls=Root,
     help="A durable message queue inside PostgreSQL.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -42,6 +44,7 @@ def root(
 up.register(app)
 schema.register(app)
 message.register(app)
+settle.register(app)
 stats.register(app)
 upkeep.register(app)
 app.add_typer(queue.app, name="queue")

@@ -7,15 +7,20 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.client import Entry
+
 from ._command import Invocation, command
 from ._ending import ExitCode
 from ._options import After, Ids, Limit, Queue, Yes
-from ._values import instant
+from ._output import named
+from ._values import instant, message_id
 
 app = typer.Typer(help="Look at, send back and discard dead letters.", no_args_is_help=True)
 
-Id = Annotated[int, typer.Argument(metavar="ID", help="The message.")]
-SomeIds = Annotated[list[int], typer.Argument(metavar="ID...", help="The messages.")]
+DEAD = "dead"
+
+Id = Annotated[int, typer.Argument(parser=message_id, metavar="ID", help="The message.")]
+SomeIds = Annotated[list[int], typer.Argument(parser=message_id, metavar="ID...", help="The messages.")]
 Everything = Annotated[bool, typer.Option("--all", help="Every dead letter of the queue, up to --limit.")]
 Error = Annotated[
     str | None, typer.Option("--error", metavar="TEXT", help="Those whose error contains this text.")
@@ -38,9 +43,9 @@ Target = Annotated[
 def list_dead(invocation: Invocation, queue: Queue, limit: Limit = 20, after: After = None) -> None:
     """List the dead letters of a queue."""
     with invocation.client() as client:
-        entries = client.browse(queue, "dead", limit=limit, after=after)
-    columns = ("id", "deliveries", "enqueued_at", "last_error", "tag", "payload")
-    invocation.output.records(entries, columns, f"{queue} has no dead letters.")
+        entries = client.browse(queue, DEAD, limit=limit, after=after)
+    columns = ("id", "root_id", "queue", "deliveries", "died_at", "last_error", "tag", "payload")
+    invocation.output.records([letter(entry) for entry in entries], columns, f"{queue} has no dead letters.")
 
 
 @command(app)
@@ -48,10 +53,10 @@ def show(invocation: Invocation, queue: Queue, id: Id) -> None:
     """Show one dead letter with everything that is known of it."""
     with invocation.client() as client:
         entry = client.message(queue, id)
-    if entry is None:
+    if entry is None or entry.state != DEAD:
         invocation.output.error(f"there is no message {id} among the dead letters of {queue}")
         raise typer.Exit(ExitCode.ERROR)
-    invocation.output.fields(entry)
+    invocation.output.fields(letter(entry))
 
 
 @command(app)
@@ -83,6 +88,24 @@ def discard(invocation: Invocation, queue: Queue, ids: SomeIds, yes: Yes = False
     with invocation.client() as client:
         gone = client.discard(queue, ids)
     invocation.output.document({"ids": gone}, f"Discarded {len(gone)} of {len(ids)}.")
+
+
+def letter(entry: Entry) -> dict[str, Any]:
+    """A dead letter as it was in life: the queue it died in, and its first id, deliveries and times there.
+
+    Where it lies it is a message of its own, without deliveries; origin keeps what it was.
+    """
+    origin = entry.origin or {}
+    return {
+        **named(entry),
+        "queue": origin["queue"],
+        "dead_letter": entry.queue,
+        "root_id": origin["root_id"],
+        "deliveries": origin["deliveries"],
+        "failures": origin["failures"],
+        "enqueued_at": datetime.fromisoformat(origin["enqueued_at"]),
+        "died_at": datetime.fromisoformat(origin["died_at"]),
+    }
 
 
 def chosen(**fields: Any) -> dict[str, Any]:

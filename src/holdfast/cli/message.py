@@ -1,4 +1,4 @@
-"""holdfast send, claim, ack, nack, peek: messages, one way or the other."""
+"""holdfast send, claim, peek: messages in, messages out, and a look at them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 
 import typer
 from psycopg.types.json import Jsonb
-
-from holdfast.client import Settlement
 
 from ._command import Invocation, command
 from ._ending import ExitCode
@@ -26,9 +24,7 @@ from ._options import (
     Delay,
     DeliverAt,
     ExpiresAt,
-    Failure,
     Header,
-    Ids,
     LeaseFor,
     Limit,
     Lines,
@@ -38,9 +34,7 @@ from ._options import (
     Priority,
     Queue,
     State,
-    Strict,
     Tag,
-    Token,
     Ttl,
     Wait,
 )
@@ -53,8 +47,6 @@ def register(app: typer.Typer) -> None:
     """Add these commands."""
     command(app)(send)
     command(app)(claim)
-    command(app)(ack)
-    command(app)(nack)
     command(app)(peek)
 
 
@@ -144,34 +136,6 @@ def claim(
     if not deliveries:
         raise typer.Exit(ExitCode.NOTHING)
     invocation.output.note(f"When done: holdfast ack {queue} {deliveries[0].token}")
-
-
-def ack(invocation: Invocation, queue: Queue, token: Token, ids: Ids = None, strict: Strict = False) -> None:
-    """Messages are done: delete them."""
-    with invocation.client() as client:
-        settlement = client.ack(queue, token, ids or None, strict=strict)
-    show_settlement(invocation, "Acked", settlement)
-
-
-def nack(
-    invocation: Invocation,
-    queue: Queue,
-    token: Token,
-    ids: Ids = None,
-    delay: Delay = None,
-    error: Failure = None,
-    strict: Strict = False,
-) -> None:
-    """Messages failed: deliver them again later, or bury them when their deliveries are used up."""
-    with invocation.client() as client:
-        settlement = client.nack(queue, token, ids or None, delay=delay, error=error, strict=strict)
-    show_settlement(invocation, "Nacked", settlement)
-
-
-def show_settlement(invocation: Invocation, done: str, settlement: Settlement) -> None:
-    """What was settled, and what the token did not hold."""
-    skipped = f", skipped {len(settlement.skipped)}" if settlement.skipped else ""
-    invocation.output.document(settlement, f"{done} {len(settlement.settled)}{skipped}.")
 
 
 def peek(

@@ -5,18 +5,14 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import psycopg
 import typer
 
-from holdfast.client._schema import EXISTS
 from holdfast.database import database
-from holdfast.migrate import FUNCTIONS_VERSION, SQL_ROOT, Report, Sources, migrate
+from holdfast.migrate import SQL_ROOT, Report, migrate, plan
 
 from ._command import Invocation, command
 
-APPLIED = "select version, checksum from holdfast.migration"
-
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, and change nothing.")]
 Sql = Annotated[
     bool, typer.Option("--sql", help="Print the SQL of a fresh installation, and connect to nothing.")
 ]
@@ -32,8 +28,8 @@ def bring_up_to_date(invocation: Invocation, dry_run: DryRun = False, sql: Sql =
     if sql:
         sys.stdout.write((SQL_ROOT / "install.sql").read_text(encoding="utf-8"))
         return
-    with database(invocation.database_url) as url:
-        report = pending(url) if dry_run else migrate(url)
+    with database(invocation.database_url, create=not dry_run) as url:
+        report = plan(url) if dry_run else migrate(url)
     document = {
         "version": report.version,
         "applied": list(report.applied),
@@ -43,29 +39,31 @@ def bring_up_to_date(invocation: Invocation, dry_run: DryRun = False, sql: Sql =
     }
     for warning in report.warnings:
         invocation.output.note(f"Warning: {warning}")
-    invocation.output.document(document, describe(report, dry_run=dry_run))
+    invocation.output.document(document, planned(report) if dry_run else done(report))
 
 
-def pending(url: str) -> Report:
-    """What a migration would do, without doing it."""
-    sources = Sources.read()
-    with psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:
-        applied: dict[int, str] = {}
-        if connection.execute(EXISTS).fetchall()[0][0]:
-            applied = dict(connection.execute(APPLIED).fetchall())
-    return Report(
-        version=max([sources.version, *applied]),
-        applied=tuple(f"{s.version:04}_{s.name}" for s in sources.migrations if s.version not in applied),
-        functions_replaced=applied.get(FUNCTIONS_VERSION) != sources.functions.checksum,
-        newer=max(applied, default=0) > sources.version,
-    )
-
-
-def describe(report: Report, *, dry_run: bool) -> str:
-    """What was done, or would be, in words."""
+def done(report: Report) -> str:
+    """What was done, in words."""
     if not report.changed:
-        return f"Schema version {report.version}: nothing to do."
-    lines = [f"{'Would apply' if dry_run else 'Applied'} migration {name}." for name in report.applied]
+        return nothing(report)
+    lines = [f"Applied migration {name}." for name in report.applied]
     if report.functions_replaced:
-        lines.append("Would replace the functions." if dry_run else "Replaced the functions.")
+        lines.append("Replaced the functions.")
     return "\n".join([*lines, f"Schema version {report.version}."])
+
+
+def planned(report: Report) -> str:
+    """What would be done, in words."""
+    if not report.changed:
+        return nothing(report)
+    lines = [f"Would apply migration {name}." for name in report.applied]
+    if report.functions_replaced:
+        lines.append("Would replace the functions.")
+    return "\n".join([*lines, f"That gives schema version {report.version}. Nothing was changed."])
+
+
+def nothing(report: Report) -> str:
+    """Why there is nothing to do."""
+    if report.newer:
+        return f"Schema version {report.version}, newer than this package: left alone, nothing to do."
+    return f"Schema version {report.version}, up to date: nothing to do."

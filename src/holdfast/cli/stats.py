@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -12,13 +13,18 @@ from holdfast.client import Holdfast, QueueNotFoundError, QueueStats
 
 from ._command import Invocation, command
 from ._output import table
+from ._values import duration
 
 COLUMNS = ("queue", "ready", "scheduled", "in_flight", "dead", "depth", "oldest_age", "exact", "paused")
-SECONDS = 2.0
+PAUSE = timedelta(seconds=2)
+SHORTEST = timedelta(seconds=0.1)
 
 Name = Annotated[str | None, typer.Argument(metavar="QUEUE", help="Only this queue.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Show it again and again until Ctrl-C.")]
-Every = Annotated[float, typer.Option("--every", min=0.1, metavar="SECONDS", help="With --watch: how often.")]
+Every = Annotated[
+    timedelta | None,
+    typer.Option("--every", parser=duration, metavar="DURATION", help="With --watch: how often."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -26,11 +32,14 @@ def register(app: typer.Typer) -> None:
     command(app)(stats)
 
 
-def stats(invocation: Invocation, queue: Name = None, watch: Watch = False, every: Every = SECONDS) -> None:
+def stats(invocation: Invocation, queue: Name = None, watch: Watch = False, every: Every = None) -> None:
     """Show how many messages are ready, scheduled, in flight and dead."""
+    pause = PAUSE if every is None else every
+    if pause < SHORTEST:
+        raise typer.BadParameter(f"--every is at least {SHORTEST.total_seconds()} s")
     with invocation.client() as client:
         if watch:
-            follow(invocation, client, queue, every)
+            follow(invocation, client, queue, pause.total_seconds())
         else:
             show(invocation, collect(client, queue))
 

@@ -11,9 +11,10 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from ._calls import interval, jsonb, jsonb_or_null
+from ._arguments import instant, interval
+from ._calls import adapted
 from ._errors import InvalidScheduleError, InvalidTtlError
-from ._types import Duration, Json, NewMessage
+from ._types import Json, NewMessage
 
 COLUMNS = (
     "queue",
@@ -60,59 +61,59 @@ def inbox_row(queue: str, message: NewMessage, now: datetime | None) -> tuple[An
     """One message as a row of holdfast.inbox."""
     return (
         queue,
-        jsonb_or_null(message.payload),
-        message.body,
-        message.content_type,
-        None if message.headers is None else jsonb(message.headers),
-        message.priority,
+        adapted("payload", message.payload),
+        adapted("body", message.body),
+        adapted("content_type", message.content_type),
+        adapted("headers", message.headers),
+        adapted("priority", message.priority),
         deliver_at(message, now),
         expires_at(message, now),
-        message.correlation_id,
-        message.tag,
-        message.max_deliveries,
+        adapted("correlation_id", message.correlation_id),
+        adapted("tag", message.tag),
+        adapted("max_deliveries", message.max_deliveries),
     )
 
 
 def deliver_at(message: NewMessage, now: datetime | None) -> datetime | None:
     """When the message is due; refuses what send would refuse and the inbox can't see."""
     if message.delay is None or now is None:
-        return message.deliver_at
+        return None if message.deliver_at is None else instant("deliver_at", message.deliver_at)
     if message.deliver_at is not None:
         raise InvalidScheduleError("QH205", "a message has either a delay or a deliver_at, not both")
-    delay = interval(message.delay)
+    delay = interval("delay", message.delay)
     if delay < timedelta(0):
         raise InvalidScheduleError("QH205", f"the delay is negative: {delay.total_seconds()} s")
-    return now + delay
+    try:
+        return now + delay
+    except OverflowError as error:
+        raise InvalidScheduleError("QH205", f"the delay is too long: {delay.days} days") from error
 
 
 def expires_at(message: NewMessage, now: datetime | None) -> datetime | None:
     """When the message expires; the time to live counts from now, as in send."""
     if message.ttl is None or now is None:
-        return message.expires_at
+        return None if message.expires_at is None else instant("expires_at", message.expires_at)
     if message.expires_at is not None:
         raise InvalidTtlError("QH206", "a message has either a ttl or an expires_at, not both")
-    return now + interval(message.ttl)
+    ttl = interval("ttl", message.ttl)
+    try:
+        return now + ttl
+    except OverflowError as error:
+        raise InvalidTtlError("QH206", f"the time to live is too long: {ttl.days} days") from error
 
 
 def as_object(message: NewMessage) -> dict[str, Json]:
     """One message as send_many takes it: only what is set, in JSON's own types."""
-    values = ((name, getattr(message, name)) for name in FIELDS)
-    return {name: as_json(name, value) for name, value in values if value is not None}
+    values = ((name, adapted(name, getattr(message, name))) for name in FIELDS)
+    return {name: as_json(value) for name, value in values if value is not None}
 
 
-def as_json(name: str, value: Any) -> Json:
+def as_json(value: Any) -> Json:
     """One field in JSON's own types."""
     if isinstance(value, Jsonb):
         return value.obj
-    if name in ("payload", "headers"):
-        return value
-    if name in ("delay", "ttl"):
-        return seconds(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
     if isinstance(value, bytes):
         return b64encode(value).decode("ascii")
     return str(value) if isinstance(value, datetime | UUID) else value
-
-
-def seconds(duration: Duration) -> float:
-    """A duration as a number of seconds."""
-    return duration.total_seconds() if isinstance(duration, timedelta) else duration

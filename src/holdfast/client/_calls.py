@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from psycopg.types.json import Jsonb
-
-from ._types import Duration, Json
+from ._arguments import (
+    config,
+    instant,
+    interval,
+    jsonb,
+    octets,
+    payloads,
+    text,
+    truth,
+    uuid,
+    whole,
+    wholes,
+)
 
 TYPES: Mapping[str, str] = MappingProxyType(
     {
@@ -50,42 +59,44 @@ TYPES: Mapping[str, str] = MappingProxyType(
 )
 
 
-def interval(duration: Duration) -> timedelta:
-    """A duration as PostgreSQL takes it."""
-    return duration if isinstance(duration, timedelta) else timedelta(seconds=duration)
-
-
-def jsonb(value: Json) -> Jsonb:
-    """A value as jsonb; one that is wrapped already stays as it is."""
-    return value if isinstance(value, Jsonb) else Jsonb(value)
-
-
-def jsonb_or_null(value: Json) -> Jsonb | None:
-    """A payload: None means that there is none, which is not the JSON value null."""
-    return None if value is None else jsonb(value)
-
-
-def array(values: Any) -> list[Any]:
-    """Any iterable of ids as a list."""
-    return list(values)
-
-
-def jsonb_array(values: Any) -> list[Jsonb | None]:
-    """Any iterable of payloads as a list."""
-    return [jsonb_or_null(value) for value in values]
-
-
-ADAPTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
+ADAPTERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
     {
+        "bigint": whole,
+        "bigint[]": wholes,
+        "boolean": truth,
+        "bytea": octets,
+        "integer": whole,
         "interval": interval,
         "jsonb": jsonb,
-        "bigint[]": array,
-        "jsonb[]": jsonb_array,
+        "jsonb[]": payloads,
+        "text": text,
+        "timestamp with time zone": instant,
+        "uuid": uuid,
     }
 )
-ADAPT: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
-    {name: ADAPTERS[kind] for name, kind in TYPES.items() if kind in ADAPTERS}
+ADAPT: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
+    {name: ADAPTERS[kind] for name, kind in TYPES.items()} | {"config": config}
 )
+
+
+# What has no default: there None is a value of the wrong type.
+NEEDED_ANYWHERE = frozenset({"queue", "token", "id"})
+NEEDED: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "repair": frozenset(),
+        "send_batch": frozenset({"queue", "payloads"}),
+        "send_many": frozenset({"queue", "messages"}),
+        "discard": frozenset({"queue", "ids"}),
+        "holders": frozenset({"queue", "ids"}),
+        "configure_queue": frozenset({"queue", "config"}),
+        "configure_defaults": frozenset({"config"}),
+    }
+)
+
+
+def adapted(name: str, value: Any) -> Any:
+    """An argument as psycopg is given it; None stays."""
+    return None if value is None else ADAPT[name](name, value)
 
 
 @lru_cache(maxsize=512)
@@ -97,6 +108,7 @@ def statement(verb: str, names: tuple[str, ...]) -> bytes:
 
 def call(verb: str, arguments: Mapping[str, Any]) -> tuple[bytes, list[Any]]:
     """The statement and its parameters; what is None is left to the function's default."""
-    given = {name: value for name, value in arguments.items() if value is not None}
-    parameters = [ADAPT[name](value) if name in ADAPT else value for name, value in given.items()]
+    needed = NEEDED.get(verb, NEEDED_ANYWHERE)
+    given = {name: value for name, value in arguments.items() if value is not None or name in needed}
+    parameters = [ADAPT[name](name, value) for name, value in given.items()]
     return statement(verb, tuple(given)), parameters

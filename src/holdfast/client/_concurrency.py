@@ -8,6 +8,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, I
 from contextlib import suppress
 from typing import Any, TypeAlias
 
+from ._arguments import several
+
 AsyncMessages: TypeAlias = Iterable[Any] | AsyncIterable[Any]
 Messages: TypeAlias = Iterable[Any]
 
@@ -21,13 +23,13 @@ async def async_each(messages: AsyncMessages) -> AsyncIterator[Any]:
         async for message in messages:
             yield message
     else:
-        for message in messages:
+        for message in several("messages", messages):
             yield message
 
 
 def each(messages: Messages) -> Iterator[Any]:
     """Walk over an iterable."""
-    return iter(messages)
+    return iter(several("messages", messages))
 
 
 class AsyncSignal:

@@ -50,7 +50,8 @@ import psycopg
 CODE_PREFIX = "QH"
 INTERNAL_ERROR = "XX000"
 # After a failover a register may have no page; or somebody has made it anew since this session looked it up.
-BROKEN_REGISTER = ("bad magic number in sequence", "could not open relation with OID")
+BROKEN_REGISTER = "bad magic number in sequence"
+REPLACED_REGISTER = "could not open relation with OID"
 
 
 class HoldfastError(Exception):
@@ -328,13 +329,18 @@ def from_database(error: psycopg.Error) -> HoldfastError | None:
     if code is None or not code.startswith(CODE_PREFIX):
         return None
     diag = error.diag
-    message = diag.message_primary or str(error)
+    message = (diag.message_primary or str(error)).removesuffix(f" [{code}]")
     return make_error(code, message, diag.message_detail or None, diag.message_hint or None)
 
 
 def is_broken_register(error: psycopg.Error) -> bool:
     """Whether a failover left a register unreadable, which holdfast.repair() mends."""
-    return error.sqlstate == INTERNAL_ERROR and any(text in str(error) for text in BROKEN_REGISTER)
+    return error.sqlstate == INTERNAL_ERROR and BROKEN_REGISTER in str(error)
+
+
+def is_replaced_register(error: psycopg.Error) -> bool:
+    """Whether a queue was dropped, or its registers made anew, while the call was on its way: ask again."""
+    return error.sqlstate == INTERNAL_ERROR and REPLACED_REGISTER in str(error)
 
 
 @contextmanager

@@ -9,6 +9,15 @@ begin;
 set local search_path = pg_catalog, pg_temp;
 set local client_min_messages = warning;
 set local check_function_bodies = on;
+do $encoding$
+begin
+    if current_setting('server_encoding') <> 'UTF8' then
+        raise exception 'Holdfast needs a database with the encoding UTF8'
+            using errcode = 'QH503', detail = format('This one has %s.', current_setting('server_encoding')),
+                  hint = 'Create one: create database NAME encoding ''UTF8'' template template0;';
+    end if;
+end
+$encoding$;
 do $lock$ begin perform pg_catalog.pg_advisory_xact_lock(1213156420); end $lock$;
 select to_regclass('holdfast.migration') is null as holdfast_absent \gset
 \if :holdfast_absent
@@ -142,6 +151,7 @@ create table holdfast.lane (
   booted regclass,
   ids regclass,
   cursor regclass,
+  care_at regclass,
   sweep_at regclass,
   due_floor regclass,
   due_walk regclass,
@@ -156,10 +166,11 @@ create table holdfast.lane (
 create unique index lane_of_queue on holdfast.lane (queue_id, priority desc, shard);
 create index lane_by_name on holdfast.lane (queue_name, priority desc, shard);
 comment on table holdfast.lane is 'Lanes: a queue''s (priority, shard) streams with their registers';
-comment on column holdfast.lane.queue_name is 'this and the next four: copies of the queue''s, so that claim and ack read one row';
+comment on column holdfast.lane.queue_name is 'this and the next four: copies of the queue''s, so that claim reads one row';
 comment on column holdfast.lane.booted is 'register: the mark of the boot row that was last seen committed';
 comment on column holdfast.lane.ids is 'logged sequence: draws the ids, lane * 2^40 + 1 and up';
 comment on column holdfast.lane.cursor is 'register: the first id that no committed claim has passed';
+comment on column holdfast.lane.care_at is 'register: until when claims may do without a look at the next registers, in microseconds of the real clock';
 comment on column holdfast.lane.sweep_at is 'register: when to sweep next, in microseconds';
 comment on column holdfast.lane.due_floor is 'register: no due row lies below this time, in microseconds';
 comment on column holdfast.lane.due_walk is 'register: when to walk the due rows from the bottom again';
@@ -205,21 +216,27 @@ create unlogged table holdfast.lease (
   part int not null,
   queue_id int not null,
   lane_id int not null,
+  queue_name text not null,
+  booted regclass not null,
+  cursor regclass not null,
   consumer text,
   deadline timestamptz not null,
   ids bigint[] not null,
+  scattered bigint[],
+  lo bigint,
   upto bigint not null,
   made_by xid8 not null,
-  whole boolean not null,
   primary key (token, part)
 ) with (fillfactor = 70, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0,
         autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create index lease_upto on holdfast.lease (lane_id, upto) where upto > 0;
 create index lease_deadline on holdfast.lease (lane_id, deadline);
-create index lease_scattered on holdfast.lease using gin (ids) with (fastupdate = off) where upto = 0;
+create index lease_scattered on holdfast.lease using gin (scattered) with (fastupdate = off) where upto = 0;
 comment on table holdfast.lease is
   'Leases. upto > 0: ids from the cursor, which stood at upto afterwards. upto = 0: ids from anywhere else';
-comment on column holdfast.lease.whole is 'this is the only lease of its token: what ack asks first';
+comment on column holdfast.lease.queue_name is 'this and the next two: copies of the lane''s, so that ack reads one row';
+comment on column holdfast.lease.scattered is 'for upto = 0: the ids as they were at first. No index is on ids, so that settling changes none';
+comment on column holdfast.lease.lo is 'not null: the only lease of its token, over all ids from lo to upto - 1: what ack asks first';
 comment on column holdfast.lease.part is 'tells the leases of one token apart: the lane id, its negative for upto = 0, a random number for a part split off';
 
 create unlogged table holdfast.gap (
@@ -279,7 +296,7 @@ create sequence holdfast.clock minvalue 0 start 0;
 comment on sequence holdfast.clock is 'the virtual clock, in microseconds; see set_clock()';
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (1, 'core', '7ccf4ab3565a1cf29367cd1ec0db25b957572a1491c9c1c0b2e00584b4f5dc41', false);
+values (1, 'core', '86c6a1cfec1e10b80053d0eae1e3e766908015075f3981aac669dcbe76a336fd', false);
 
 -- ==================== 0000 functions ====================
 
@@ -289,10 +306,22 @@ values (1, 'core', '7ccf4ab3565a1cf29367cd1ec0db25b957572a1491c9c1c0b2e00584b4f5
 -- In production now() is clock_timestamp() and nothing else. set_clock() replaces it by a version that reads
 -- a register, for the whole database; set_clock(null) puts the plain one back.
 
+create or replace function holdfast._check_clock(at timestamptz) returns void language plpgsql stable
+as $$
+begin
+  -- Registers hold microseconds since 1970. Up to 2255 a double counts them exactly; leases and delays reach ten years further.
+  if not isfinite(_check_clock.at) or _check_clock.at < timestamptz 'epoch' or _check_clock.at >= timestamptz '2200-01-01Z' then
+    perform holdfast._fail('QH205', 'the time of the clock is out of range', format('Got %s.', _check_clock.at),
+      'The clock can be set from 1970 to the end of 2199 (UTC); null lets it run.');
+  end if;
+end $$;
+comment on function holdfast._check_clock is 'Refuse a time that the clock cannot be set to';
+
 create or replace function holdfast.set_clock(at timestamptz) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
+  perform holdfast._check_clock(set_clock.at);
   if set_clock.at is null then
     create or replace function holdfast.now() returns timestamptz language sql volatile
       return clock_timestamp();
@@ -307,6 +336,7 @@ begin
                         clock_timestamp());
     end if;
   end if;
+  perform setval(l.care_at, 0) from holdfast.lane l;
 end $$;
 comment on function holdfast.set_clock is 'Stop the clock of this database at a time; null lets it run again. For tests';
 
@@ -331,19 +361,24 @@ comment on function holdfast._time is 'The time that a register holds';
 -- Checks: what a caller may pass, and how it is told.
 --
 -- Every error has a stable code (SQLSTATE QHnnn), a message that says what is wrong, a detail that says what
--- was found, and a hint that says what to do. A check raises or returns nothing; it changes nothing.
+-- was found, and a hint that says what to do. The code stands at the end of the message too: psql does not show a
+-- SQLSTATE unless told to. A check raises or returns nothing; it changes nothing.
 
 create or replace function holdfast._fail(code text, message text, detail text default '', hint text default '')
 returns void language plpgsql volatile
 as $$
 begin
-  raise exception using errcode = _fail.code, message = _fail.message, detail = _fail.detail, hint = _fail.hint;
+  raise exception using errcode = _fail.code, message = format('%s [%s]', _fail.message, _fail.code), detail = _fail.detail, hint = _fail.hint;
 end $$;
-comment on function holdfast._fail is 'Raise a Holdfast error';
+comment on function holdfast._fail is 'Raise a Holdfast error; the message ends with its code';
 
 create or replace function holdfast._no_queue(queue text) returns void language plpgsql volatile
 as $$
 begin
+  if _no_queue.queue is null then
+    perform holdfast._fail('QH101', 'the name of the queue is null', 'Every call but queues() and maintain() is about a queue.',
+      'Pass the name of a queue first; for a send, payload (JSON) or body (bytes) after it: holdfast.send(''orders'', ''{"n": 1}'').');
+  end if;
   perform holdfast._fail('QH101', format('queue "%s" does not exist', left(_no_queue.queue, 200)),
     'Queues are made explicitly.', 'Create it with holdfast.create_queue, or check the spelling.');
 end $$;
@@ -361,6 +396,18 @@ begin
   return v_queue;
 end $$;
 comment on function holdfast._queue is 'A queue by its name, or an error';
+
+create or replace function holdfast._check_there(queue holdfast.queue) returns void language plpgsql volatile
+as $$
+begin
+  -- This function is volatile: it sees what was committed since its stable caller began. Where the transaction's snapshot
+  -- is fixed it does not, but sequences are looked up as of now.
+  if not exists (select from holdfast.queue q where q.id = queue.id)
+     or exists (select from holdfast.lane l where l.queue_id = queue.id and has_sequence_privilege(l.ids, 'usage') is null) then
+    perform holdfast._no_queue(queue.name);
+  end if;
+end $$;
+comment on function holdfast._check_there is 'After an internal error: raise another one if the reason is that the queue was dropped meanwhile';
 
 create or replace function holdfast._check_name(queue text) returns void language plpgsql immutable
 as $$
@@ -457,6 +504,14 @@ exception
     perform holdfast._too_large('It is too long to be written as text at all.', max_payload);
 end $$;
 comment on function holdfast._check_size is 'Refuse a payload over the limit, or a payload with a body';
+
+create or replace function holdfast._fits(payload jsonb, max_payload int) returns boolean language plpgsql immutable
+as $$
+begin
+  perform holdfast._check_size(payload, null, max_payload);
+  return true;
+end $$;
+comment on function holdfast._fits is 'true, or the error that says that the payload is over the limit';
 
 create or replace function holdfast._check_options(
   content_type text, headers jsonb, correlation_id uuid, tag text, max_deliveries int) returns void
@@ -757,8 +812,10 @@ declare
   v_effective jsonb;
 begin
   perform holdfast._check_config(configure_queue.config);
-  perform holdfast._queue(configure_queue.queue);
   select q.* into v_queue from holdfast.queue q where q.name = configure_queue.queue for update;
+  if not found then
+    perform holdfast._no_queue(configure_queue.queue);
+  end if;
   v_queue.config := holdfast._merge(v_queue.config, configure_queue.config);
   v_effective := holdfast._effective(v_queue.name, v_queue.config);
   update holdfast.queue q set config = v_queue.config where q.id = v_queue.id;
@@ -790,9 +847,11 @@ comment on function holdfast.configure_defaults is 'Change the defaults of all q
 create or replace function holdfast._set_paused(queue text, paused boolean) returns boolean language plpgsql volatile
 as $$
 begin
-  perform holdfast._queue(_set_paused.queue);
   -- Waits for whoever is making a lane of this queue: it would be paused, or not, for good.
   perform from holdfast.queue q where q.name = _set_paused.queue for update;
+  if not found then
+    perform holdfast._no_queue(_set_paused.queue);
+  end if;
   update holdfast.queue q set paused = _set_paused.paused
   where q.name = _set_paused.queue and q.paused <> _set_paused.paused;
   if not found then
@@ -822,16 +881,13 @@ begin
 end $$;
 comment on function holdfast.resume_queue is 'Hand out messages again. false: it was not paused';
 
-create or replace function holdfast.drop_queue(queue text) returns boolean
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+create or replace function holdfast._drop_queue(queue text) returns boolean language plpgsql volatile
 as $$
 declare
   v_queue holdfast.queue;
   v_lane holdfast.lane;
 begin
-  perform holdfast._check_isolation('drop_queue');
-  select q.* into v_queue from holdfast.queue q where q.name = drop_queue.queue for update;
+  select q.* into v_queue from holdfast.queue q where q.name = _drop_queue.queue for update;
   if not found then
     return false;
   end if;
@@ -840,15 +896,44 @@ begin
     -- Dropping the sequence waits for every transaction that has drawn an id from it: no send comes later.
     execute format('drop sequence %s', v_lane.ids);
     perform holdfast._drop_registers(v_lane);
+  end loop;
+  execute format('drop sequence %s, %s, %s', v_queue.asleep, v_queue.depth, v_queue.counted_at);
+  for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.id loop
     delete from holdfast.message m where m.id >= v_lane.id::bigint << 40 and m.id < (v_lane.id + 1)::bigint << 40;
     delete from holdfast.lease l where l.lane_id = v_lane.id;
     delete from holdfast.gap g where g.lane_id = v_lane.id;
     delete from holdfast.boot b where b.lane_id = v_lane.id;
   end loop;
-  execute format('drop sequence %s, %s, %s', v_queue.asleep, v_queue.depth, v_queue.counted_at);
   delete from holdfast.tally t where t.queue_id = v_queue.id;
   delete from holdfast.queue q where q.id = v_queue.id;
   return true;
+end $$;
+comment on function holdfast._drop_queue is 'Remove a queue; waits for whoever uses it';
+
+create or replace function holdfast.drop_queue(queue text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_patience text := current_setting('lock_timeout');
+  v_seconds float8 := extract(epoch from v_patience::interval);
+  v_dropped boolean;
+begin
+  perform holdfast._check_isolation('drop_queue');
+  -- Others take the locks that a drop needs in any order. So that nobody else is told of a deadlock, the drop lets go of
+  -- all it has before a deadlock would be looked for, and begins again; after ten seconds, or its caller's lock_timeout,
+  -- it stays.
+  for v_try in 1 .. case when v_seconds = 0 then 25 else least(25, floor(v_seconds / 0.4)) end loop
+    begin
+      perform set_config('lock_timeout', '400ms', true);
+      v_dropped := holdfast._drop_queue(drop_queue.queue);
+      perform set_config('lock_timeout', v_patience, true);
+      return v_dropped;
+    exception
+      when lock_not_available or deadlock_detected then null;
+    end;
+  end loop;
+  return holdfast._drop_queue(drop_queue.queue);
 end $$;
 comment on function holdfast.drop_queue is 'Remove a queue and all its messages; its dead letters stay in their queue. false: no such queue';
 
@@ -899,6 +984,7 @@ begin
   update holdfast.lane l set
     booted = holdfast._register('booted_' || l.id),
     cursor = holdfast._register('cursor_' || l.id),
+    care_at = holdfast._register('care_at_' || l.id),
     sweep_at = holdfast._register('sweep_at_' || l.id),
     due_floor = holdfast._register('due_floor_' || l.id),
     due_walk = holdfast._register('due_walk_' || l.id),
@@ -910,14 +996,27 @@ begin
     gap_walk = holdfast._register('gap_walk_' || l.id),
     gap_turn = holdfast._register('gap_turn_' || l.id)
   where l.id = _make_registers.lane_id;
+  perform holdfast._clear_registers(l) from holdfast.lane l where l.id = _make_registers.lane_id;
 end $$;
 comment on function holdfast._make_registers is 'Make the registers of a lane';
+
+create or replace function holdfast._registers(lane holdfast.lane) returns regclass[] language sql immutable
+  return array[(lane).booted, (lane).cursor, (lane).care_at, (lane).sweep_at, (lane).due_floor, (lane).due_walk, (lane).lease_floor,
+               (lane).lease_walk, (lane).lease_tidy, (lane).gap_floor, (lane).gap_look, (lane).gap_walk, (lane).gap_turn];
+comment on function holdfast._registers is 'All registers of a lane';
+
+create or replace function holdfast._clear_registers(lane holdfast.lane) returns void language plpgsql volatile
+as $$
+begin
+  perform setval(r, 0) from unnest(holdfast._registers(lane)) r;
+  perform setval(lane.cursor, (lane.id::bigint << 40) + 1);
+end $$;
+comment on function holdfast._clear_registers is 'Set the registers of a lane as they are before the first claim';
 
 create or replace function holdfast._drop_registers(lane holdfast.lane) returns void language plpgsql volatile
 as $$
 begin
-  execute format('drop sequence %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s', lane.booted, lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk,
-                 lane.lease_floor, lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look, lane.gap_walk, lane.gap_turn);
+  execute format('drop sequence %s', array_to_string(holdfast._registers(lane), ', '));
 end $$;
 comment on function holdfast._drop_registers is 'Drop the registers of a lane';
 
@@ -932,6 +1031,12 @@ begin
   where l.queue_id = _make_lane.queue_id and l.priority = _make_lane.priority and l.shard = _make_lane.shard;
   if found then
     return v_lane;
+  end if;
+  -- Whoever drops the queue is waited for, or has to wait.
+  perform from holdfast.queue q where q.id = _make_lane.queue_id for key share;
+  if not found then
+    perform holdfast._fail('QH101', 'the queue does not exist any more', 'It was dropped while this call waited for it.',
+      'Create it with holdfast.create_queue, or stop using it.');
   end if;
   -- Two first users of a priority: the second waits here until the first has committed.
   insert into holdfast.lane (queue_id, priority, shard)
@@ -964,8 +1069,7 @@ end $$;
 comment on function holdfast._system_identifier is 'Which cluster this is; reads the control file';
 
 create or replace function holdfast._boot_mark() returns bigint language sql stable
-  return hashint8extended(holdfast._us(pg_postmaster_start_time()),
-                          holdfast._database_oid()::bigint << 32 | 'holdfast.lease'::regclass::oid::bigint) & 9223372036854775807;
+  return hashtextextended(pg_relation_filepath('holdfast.lease'::regclass), holdfast._us(pg_postmaster_start_time())) & 9223372036854775807;
 comment on function holdfast._boot_mark is 'A number that is another one in any other database, and after every start of the server';
 
 create or replace function holdfast._write_boot(lane_id int) returns void language plpgsql volatile
@@ -1018,8 +1122,7 @@ begin
   delete from holdfast.gap g where g.lane_id = lane.id;
   update holdfast.message m set due_at = holdfast.now()
   where m.id >> 40 = lane.id and m.due_at = '-infinity';
-  perform setval(r, 0) from unnest(array[lane.booted, lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk, lane.lease_floor,
-                                         lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look, lane.gap_walk, lane.gap_turn]) r;
+  perform holdfast._clear_registers(lane);
   -- A dump reads sequences outside its snapshot: the log may hold ids that its sequence has not reached.
   select m.id into v_last from holdfast.message m
   where m.id >= lane.id::bigint << 40 and m.id < (lane.id + 1)::bigint << 40 order by m.id desc limit 1;
@@ -1064,9 +1167,7 @@ begin
   end if;
   for v_lane in select l.* from holdfast.lane l where l.queue_id = queue.id order by l.id loop
     perform pg_advisory_xact_lock(holdfast._lane_lock(), v_lane.id);
-    continue when unreadable_only and holdfast._readable(array[
-      v_lane.booted, v_lane.cursor, v_lane.sweep_at, v_lane.due_floor, v_lane.due_walk, v_lane.lease_floor, v_lane.lease_walk, v_lane.lease_tidy,
-      v_lane.gap_floor, v_lane.gap_look, v_lane.gap_walk, v_lane.gap_turn]);
+    continue when unreadable_only and holdfast._readable(holdfast._registers(v_lane));
     perform holdfast._drop_registers(v_lane);
     perform holdfast._make_registers(v_lane.id);
     delete from holdfast.boot b where b.lane_id = v_lane.id;
@@ -1087,13 +1188,13 @@ declare
   v_lanes int := 0;
 begin
   perform holdfast._check_isolation('repair');
-  if repair.queue is not null then
-    perform holdfast._queue(repair.queue);
-  end if;
   -- Whoever comes second waits here, and sees the registers that the first has made.
   for v_queue in select q.* from holdfast.queue q where q.name = coalesce(repair.queue, q.name) order by q.id for update loop
     v_lanes := v_lanes + holdfast._repair_queue(v_queue, unreadable_only);
   end loop;
+  if not found and repair.queue is not null then
+    perform holdfast._no_queue(repair.queue);
+  end if;
   return v_lanes;
 end $$;
 comment on function holdfast.repair is
@@ -1159,6 +1260,9 @@ begin
   if v_queue.ids is null or pg_column_size(payload) > v_queue.max_payload / 256 or num_nonnulls(body, content_type, headers, priority,
        delay, deliver_at, ttl, expires_at, tag, max_deliveries, v_queue.ttl, v_queue.max_depth, pg_column_compression(payload)) > 0 then
     -- Whatever is not a small payload and nothing else, to a lane that is there.
+    if v_queue.id is null then
+      perform holdfast._no_queue(send.queue);
+    end if;
     perform holdfast._check_draft((payload, body, content_type, headers, priority, null, null, correlation_id, tag, max_deliveries)::holdfast.draft,
                                   (holdfast._queue(send.queue)).max_payload);
     v_due := holdfast._due_at(delay, deliver_at, v_now);
@@ -1260,23 +1364,20 @@ begin
   if coalesce(cardinality(payloads), 0) = 0 then
     return '{}';
   end if;
-  perform holdfast._check_size(p, null, v_queue.max_payload) from unnest(payloads) p
-  where pg_column_size(p) > v_queue.max_payload / 256;
   if v_queue.max_depth is not null then
     perform holdfast._check_depth(v_queue, cardinality(payloads));
   end if;
 
   v_ids := holdfast._ids(v_queue, priority);
   v_xid := pg_current_xact_id();
-  with stored as (
-    insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, content_type, headers, tag,
-                                  correlation_id, max_deliveries)
-    select nextval(v_ids), v_queue.id, v_now, v_due, v_expires, p, send_batch.content_type, send_batch.headers,
-           send_batch.tag, send_batch.correlation_id, send_batch.max_deliveries
-    from unnest(payloads) p
-    returning id
-  )
-  select array_agg(s.id) into v_stored from stored s;
+  lock table holdfast.message in row exclusive mode;
+  v_stored := array(select nextval(v_ids) from generate_series(1, cardinality(payloads)));
+  insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, content_type, headers, tag,
+                                correlation_id, max_deliveries)
+  select v_stored[p.n], v_queue.id, v_now, v_due, v_expires, p.payload, send_batch.content_type, send_batch.headers,
+         send_batch.tag, send_batch.correlation_id, send_batch.max_deliveries
+  from unnest(payloads) with ordinality p(payload, n)
+  where pg_column_size(p.payload) <= v_queue.max_payload / 256 or holdfast._fits(p.payload, v_queue.max_payload);
   perform holdfast._wake(v_queue);
   return v_stored;
 end $$;
@@ -1465,7 +1566,7 @@ begin
   insert into holdfast.gap (lane_id, lo, hi, horizon)
   select lane.id, g.lo, g.hi, v_horizon from unnest(los, his) g(lo, hi)
   on conflict (lane_id, lo) do update set hi = greatest(gap.hi, excluded.hi), horizon = excluded.horizon;
-  perform setval(lane.gap_look, (holdfast._us(clock_timestamp()) + 5000) * 10);
+  perform setval(lane.gap_look, (holdfast._us(clock_timestamp()) + 5000) * 10), setval(lane.care_at, 0);
 end $$;
 comment on function holdfast._open_gaps is 'Write down ids that a scan missed. clean: this transaction had no id before the scan';
 
@@ -1768,12 +1869,12 @@ comment on function holdfast._take_fresh is
   'Under the lane lock: fresh ids from start on, at most want. Passes delayed messages, ends expired ones, writes holes down as gaps';
 
 create or replace function holdfast._take_with_care(
-  lane holdfast.lane, token bigint, want int, at timestamptz, deadline timestamptz, consumer text, alone boolean) returns void
+  lane holdfast.lane, token bigint, want int, at timestamptz, deadline timestamptz, consumer text) returns void
 language plpgsql volatile
 as $$
 declare
   v_start bigint := holdfast._advance(lane);
-  v_other bigint[] := holdfast._take_exceptions(lane, want, at, alone);
+  v_other bigint[] := holdfast._take_exceptions(lane, want, at);
   v_fresh holdfast._fresh := (null, v_start);
 begin
   if want > coalesce(cardinality(v_other), 0) then
@@ -1783,11 +1884,12 @@ begin
     end if;
   end if;
   -- A cursor that only passed messages which cannot be taken leaves a lease without ids, for the next claim to go on from.
-  insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by, whole)
-  select _take_with_care.token, p.part, lane.queue_id, lane.id, _take_with_care.consumer, _take_with_care.deadline,
-         coalesce(p.ids, '{}'), p.upto, pg_current_xact_id(), false
+  insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, made_by)
+  select _take_with_care.token, p.part, lane.queue_id, lane.id, lane.queue_name, lane.booted, lane.cursor, _take_with_care.consumer,
+         _take_with_care.deadline, coalesce(p.ids, '{}'), case when p.upto = 0 then p.ids end, p.upto, pg_current_xact_id()
   from (values (lane.id, v_fresh.ids, v_fresh.upto), (-lane.id, v_other, 0)) p(part, ids, upto)
   where p.ids is not null or p.upto > v_start;
+  perform holdfast._tend(lane, at);
 end $$;
 comment on function holdfast._take_with_care is
   'Under the lane lock: lease what a claim takes where the lane is not plain: due messages, what turned up in gaps, fresh ones between exceptions';
@@ -1821,12 +1923,40 @@ begin
 end $$;
 comment on function holdfast._limit_transaction is 'Bound how long the caller''s transaction can hold the lane lock: statements and pauses of 60 s';
 
-create or replace function holdfast._is_calm(lane holdfast.lane, at timestamptz) returns boolean language sql volatile
-  return holdfast._us(at) between coalesce(pg_sequence_last_value((lane).sweep_at), 0) - 10000000
-                              and coalesce(pg_sequence_last_value((lane).sweep_at), 0)
-         and coalesce(pg_sequence_last_value((lane).gap_look), 0) not between 1 and holdfast._us(clock_timestamp()) * 10
-         and coalesce(pg_sequence_last_value((lane).due_walk), 0) not between 1 and holdfast._us(clock_timestamp());
-comment on function holdfast._is_calm is 'Is there no sweep, no look at gaps and no walk over due messages to be done in this lane?';
+create or replace function holdfast._is_calm(care_at regclass) returns boolean language sql volatile
+  return pg_sequence_last_value(care_at) between holdfast._us(clock_timestamp()) and holdfast._us(clock_timestamp()) + 10000000;
+comment on function holdfast._is_calm is 'May a claim do without a look at what the lane needs: is the time for the next one still ahead?';
+
+create or replace function holdfast._tend(lane holdfast.lane, at timestamptz) returns boolean language plpgsql volatile
+as $$
+declare
+  v_sweep bigint := coalesce(pg_sequence_last_value(lane.sweep_at), 0);
+begin
+  if holdfast._us(at) not between v_sweep - 10000000 and v_sweep then
+    perform holdfast._sweep_lane(lane, at, pg_current_xact_id_if_assigned() is null);
+  end if;
+  perform setval(lane.care_at, greatest(0, least(
+    holdfast._us(clock_timestamp()) + pg_sequence_last_value(lane.sweep_at) - holdfast._us(at),
+    nullif(pg_sequence_last_value(lane.gap_look), 0) / 10,
+    nullif(pg_sequence_last_value(lane.due_walk), 0))));
+  return coalesce(holdfast._is_calm(lane.care_at), false);
+end $$;
+comment on function holdfast._tend is
+  'Under the lane lock: sweep if it is time, and say until when claims need no care. false: gaps or due messages below the floor are to be looked at now';
+
+create or replace function holdfast._lane_order(queue text, but int default 0) returns int[] language plpgsql stable
+as $$
+declare
+  v_lanes int[] := array(select l.id from holdfast.lane l where l.queue_name = _lane_order.queue and l.id <> but
+                         order by l.priority desc, (l.shard + pg_backend_pid()) % l.shards);
+begin
+  if v_lanes = '{}' and but = 0 then
+    perform holdfast._no_queue(_lane_order.queue);
+  end if;
+  return v_lanes;
+end $$;
+comment on function holdfast._lane_order is
+  'The lanes of a queue, but for one, as this session visits them: by priority, each starting with a shard of its own; no queue: an error';
 
 create or replace function holdfast.claim(
   queue text, max int default 1, lease interval default null, consumer text default null, alone boolean default false
@@ -1836,108 +1966,130 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_lane holdfast.lane;
+  v_order int[];
+  v_turn int := 0;
   v_now timestamptz := holdfast.now();
+  v_deadline timestamptz;
   v_token bigint := holdfast._token();
   v_left int := max;
   v_waited boolean := false;
-  v_top record;
-  v_next record;
+  v_relaxed text;
+  v_one holdfast.delivery;
   v_start bigint;
+  v_above bigint;
+  v_made_by xid8;
   v_floor timestamptz;
+  v_due timestamptz;
+  v_ids bigint[];
   v_taken int;
 begin
   if max is null or max not between 1 and 10000 or lease is not null or consumer is not null
      or current_setting('transaction_isolation') <> 'read committed' then
     perform holdfast._check_claim(max, lease, consumer);
   end if;
-  for v_lane in
-    select l.* from holdfast.lane l where l.queue_name = claim.queue
-    order by l.priority desc, (l.shard + pg_backend_pid()) % l.shards
+  -- select into takes the first row and stops: a limit would be one more node to set up.
+  select l.* into v_lane from holdfast.lane l where l.queue_name = claim.queue order by l.priority desc, l.shard;
+  if v_lane.shards is distinct from 1 then
+    v_order := holdfast._lane_order(claim.queue);
+  end if;
   loop
-    exit when v_lane.paused or v_left <= 0;
+    if v_order is not null then
+      v_turn := v_turn + 1;
+      select l.* into v_lane from holdfast.lane l where l.id = v_order[v_turn];
+      exit when not found;
+      v_ids := null;
+    end if;
+    exit when v_lane.paused;
     if not pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) then
       -- Another shard may be free; only the last one is worth waiting for, and only once a call.
       continue when v_waited or (v_lane.shard + pg_backend_pid()) % v_lane.shards < v_lane.shards - 1;
       v_waited := true;
-      continue when not holdfast._await_lane(v_lane);
+      if not holdfast._await_lane(v_lane) then
+        v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_lane.id));
+        continue;
+      end if;
+      v_now := holdfast.now();
     end if;
-    continue when v_waited and not holdfast._unchanged(v_lane);
-    if alone is not true then
+    if alone then
+      -- A claim has nothing to lose in a crash. It may write a little to the log all the same: reading a page can tidy it up.
+      v_relaxed := set_config('synchronous_commit', 'off', true);
+    else
       perform holdfast._limit_transaction();
     end if;
-    continue when coalesce(pg_sequence_last_value(v_lane.booted) <> holdfast._boot_mark(), true) and holdfast._boot_lane(v_lane);
-
-    -- The plain case: nothing to be swept, nothing due, no gap to look at, and the next ids all there and free to take.
-    v_start := greatest(coalesce(pg_sequence_last_value(v_lane.cursor), 0), (v_lane.id::bigint << 40) + 1);
-    -- In a variable: a register read within the statement would be no bound for the index.
-    v_floor := holdfast._time(coalesce(pg_sequence_last_value(v_lane.due_floor), 0));
-    select t.upto, t.made_by, holdfast._is_calm(v_lane, v_now) and (
-             select m.due_at from holdfast.message m
-             where m.id >> 40 = v_lane.id and m.due_at > '-infinity' and m.due_at <= v_now and m.due_at >= v_floor
-             order by m.due_at limit 1) is null as calm
-    into v_top
-    from (select) one left join lateral (
-      select l.upto, l.made_by from holdfast.lease l
-      where l.lane_id = v_lane.id and l.upto > v_start and l.upto > 0 order by l.upto desc limit 1) t on true;
-    v_start := coalesce(v_top.upto, v_start);
-    -- A range no longer than what is wanted: the index scan then stops where the messages do.
-    if v_left = 1 then
-      select array[m.id] as ids, m.id as last, m.due_at is null and (m.expires_at is null or m.expires_at > v_now) as free
-      into v_next from holdfast.message m where m.id = v_start;
-    else
-      select array_agg(m.id) as ids, max(m.id) as last, bool_and(m.due_at is null and (m.expires_at is null or m.expires_at > v_now))
-               and sum(coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0)) <= holdfast._answer_bytes()
-               and count(*) = max(m.id) - v_start + 1
-               and (count(*) = v_left or max(m.id) >= pg_sequence_last_value(v_lane.ids)) as free
-      into v_next
-      from (select m.id, m.due_at, m.expires_at, m.payload, m.body from holdfast.message m
-            where m.id >= v_start and m.id < v_start + v_left order by m.id) m;
+    if coalesce(pg_sequence_last_value(v_lane.booted) <> holdfast._boot_mark(), true) and holdfast._boot_lane(v_lane) then
+      v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_lane.id));
+      continue;
     end if;
-    if v_top.calm and v_next.free then
-      if v_top.made_by <> coalesce(pg_current_xact_id_if_assigned(), '0') then
-        perform setval(v_lane.cursor, v_start);
-      end if;
-      insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by, whole)
-      values (v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.consumer, v_now + coalesce(claim.lease, v_lane.lease), v_next.ids,
-              v_next.last + 1, pg_current_xact_id(), cardinality(v_next.ids) = claim.max);
-      return query
+
+    v_start := pg_sequence_last_value(v_lane.cursor);
+    select l.upto, l.made_by into v_above, v_made_by from holdfast.lease l
+    where l.lane_id = v_lane.id and l.upto > v_start and l.upto > 0 order by l.upto desc;
+    if v_above is not null then
+      v_start := case when v_made_by <> coalesce(pg_current_xact_id_if_assigned(), '0') then setval(v_lane.cursor, v_above) else v_above end;
+    end if;
+    v_deadline := v_now + coalesce(claim.lease, v_lane.lease);
+    -- The plain case: no care is asked for, nothing is due, and the next ids are all there and free to take.
+    if holdfast._is_calm(v_lane.care_at) or holdfast._tend(v_lane, v_now) then
+      -- In a variable: a register read within the statement would be no bound for the index.
+      v_floor := holdfast._time(pg_sequence_last_value(v_lane.due_floor));
+      select m.due_at into v_due from holdfast.message m
+      where m.id >> 40 = v_lane.id and m.due_at > '-infinity' and m.due_at <= v_now and m.due_at >= v_floor order by m.due_at;
+      if v_due is null and v_left = 1 then
         select v_token, m.id, claim.queue, m.payload, m.body, m.content_type, m.headers, v_lane.priority::int, m.key, m.ordering_key,
                m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, v_lane.max_deliveries),
-               m.enqueued_at, v_now + coalesce(claim.lease, v_lane.lease), m.last_error, m.origin
-        from holdfast.message m where m.id >= v_start and m.id <= v_next.last order by m.id;
-    else
-      perform holdfast._take_with_care(v_lane, v_token, v_left, v_now, v_now + coalesce(claim.lease, v_lane.lease), claim.consumer, alone);
-      return query select h.* from holdfast._held(v_token, v_lane.id) h;
+               m.enqueued_at, v_deadline, m.last_error, m.origin
+        into v_one
+        from holdfast.message m where m.id = v_start and m.due_at is null and (m.expires_at is null or m.expires_at > v_now);
+        v_ids := case when found then array[v_start] end;
+      elsif v_due is null then
+        -- A range no longer than what is wanted: the index scan then stops where the messages do.
+        select array_agg(m.id) into v_ids
+        from (select m.id, pg_column_size(m.payload) as payload, pg_column_size(m.body) as body from holdfast.message m
+              where m.id >= v_start and m.id < v_start + v_left and m.due_at is null and (m.expires_at is null or m.expires_at > v_now)
+              order by m.id) m
+        having count(*) = max(m.id) - v_start + 1 and coalesce(sum(m.payload), 0) + coalesce(sum(m.body), 0) <= holdfast._answer_bytes()
+           and (count(*) = v_left or max(m.id) >= pg_sequence_last_value(v_lane.ids));
+      end if;
     end if;
-    get diagnostics v_taken = row_count;
+
+    if v_ids is null then
+      perform holdfast._take_with_care(v_lane, v_token, v_left, v_now, v_deadline, claim.consumer);
+      return query select h.* from holdfast._held(v_token, v_lane.id) h;
+      get diagnostics v_taken = row_count;
+    else
+      v_taken := cardinality(v_ids);
+      insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, lo, upto, made_by)
+      values (v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.queue, v_lane.booted, v_lane.cursor, claim.consumer,
+              v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, pg_current_xact_id());
+      if v_left = 1 then
+        return next v_one;
+      else
+        return query
+          select v_token, m.id, claim.queue, m.payload, m.body, m.content_type, m.headers, v_lane.priority::int, m.key, m.ordering_key,
+                 m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, v_lane.max_deliveries),
+                 m.enqueued_at, v_deadline, m.last_error, m.origin
+          from holdfast.message m where m.id >= v_start and m.id < v_start + v_taken order by m.id;
+      end if;
+    end if;
     v_left := v_left - v_taken;
+    exit when v_left <= 0;
+    v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_lane.id));
   end loop;
-  if v_lane.id is null then
-    perform holdfast._no_queue(claim.queue);
-  end if;
 end $$;
 comment on function holdfast.claim is
   'Take up to max messages under a lease. alone: the caller promises that this statement is its own transaction';
 
-create or replace function holdfast._take_exceptions(lane holdfast.lane, want int, at timestamptz, alone boolean) returns bigint[]
+create or replace function holdfast._take_exceptions(lane holdfast.lane, want int, at timestamptz) returns bigint[]
 language plpgsql volatile
 as $$
 declare
-  v_us bigint := holdfast._us(at);
   v_clean boolean := pg_current_xact_id_if_assigned() is null;
-  v_sweep bigint := coalesce(pg_sequence_last_value(lane.sweep_at), 0);
   v_look bigint := coalesce(pg_sequence_last_value(lane.gap_look), 0);
   v_first timestamptz;
   v_ids bigint[];
 begin
-  if v_us not between v_sweep - 10000000 and v_sweep then
-    perform holdfast._sweep_lane(lane, at, v_clean);
-  end if;
   v_first := holdfast._first_due(lane, at, v_clean);
   if v_first is not null then
-    if alone then
-      perform set_config('synchronous_commit', 'off', true);
-    end if;
     v_ids := holdfast._take_due(lane, v_first, at, want);
   end if;
   if v_look > 0 and v_look <= holdfast._us(clock_timestamp()) * 10 and coalesce(cardinality(v_ids), 0) < want then
@@ -1946,7 +2098,7 @@ begin
   return v_ids;
 end $$;
 comment on function holdfast._take_exceptions is
-  'Under the lane lock: sweep if it is time, then what is due, then what turned up in gaps; at most want';
+  'Under the lane lock: what is due, then what turned up in gaps; at most want';
 
 -- 65_sweep.sql
 -- Sweeping: what leases that ran out leave behind becomes due again, or is buried as a dead letter.
@@ -2052,7 +2204,7 @@ begin
   perform holdfast._return(lane.queue_id, v_freed, at, interval '0', null, false);
   -- A lease above the cursor register says where fresh messages start: it stays, empty, until the register has passed it.
   delete from holdfast.lease l where l.ctid = any (leases) and l.upto <= v_cursor and not l.ids && v_stay;
-  update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i in (select unnest(v_stay)))
+  update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i in (select unnest(v_stay))), lo = null
   where l.ctid = any (leases);
   get diagnostics kept = row_count;
   freed := cardinality(v_freed);
@@ -2109,7 +2261,7 @@ begin
       continue when v_mine = '{}';
       v_passes := 0;
       v_out := v_out || v_mine;
-      update holdfast.lease l set ids = array(select i from unnest(v_lease.ids) i where i not in (select unnest(v_mine)))
+      update holdfast.lease l set ids = array(select i from unnest(v_lease.ids) i where i not in (select unnest(v_mine))), lo = null
       where l.token = _unlease.token and l.part = v_lease.part;
       delete from holdfast.lease l using holdfast.lane n
       where l.token = _unlease.token and l.part = v_lease.part and l.ids = '{}'
@@ -2132,8 +2284,10 @@ begin
   end if;
   if strict and (cardinality(v_skipped) > 0 or cardinality(v_wanted) = 0) then
     perform holdfast._fail('QH304', 'the lease is lost',
-      format('%s of the messages are not held under this token.', case when cardinality(v_wanted) = 0 then 'All' else cardinality(v_skipped)::text end),
-      'The lease ran out, or the messages were settled before: roll back, and claim again.');
+      case when cardinality(v_wanted) = 0 then 'This token holds no message of this queue.'
+           else format('This token does not hold %s of the %s messages: %s%s.', cardinality(v_skipped), cardinality(v_wanted),
+                       array_to_string(v_skipped[1:5], ', '), case when cardinality(v_skipped) > 5 then ', …' else '' end) end,
+      'Pass queue and token as claim returned them. If they are right, the lease ran out, or the messages were settled or discarded before: roll back, and claim again.');
   end if;
   return (settled, v_skipped)::holdfast.settlement;
 end $$;
@@ -2145,32 +2299,41 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_lease record;
+  v_lo bigint;
+  v_upto bigint;
+  v_rows bigint;
   v_owned bigint[];
   v_done bigint[];
 begin
-  -- The plain case: a token with one lease, settled as a whole. Its ids are compared again when it is changed: somebody
-  -- may have been faster. Above the cursor register it must stay, empty. (offset 0: by the token first, whatever the planner thinks.)
-  select l.part, l.ids, l.upto <= coalesce(pg_sequence_last_value(n.cursor), 0) as passed into v_lease
-  from (select l.* from holdfast.lease l where l.token = ack.token and l.whole offset 0) l join holdfast.lane n on n.id = l.lane_id
-  where n.queue_name = ack.queue and pg_sequence_last_value(n.booted) = holdfast._boot_mark()
-    and l.ids <> '{}' and (ack.ids is null or ack.ids = l.ids);
-  if v_lease.passed then
-    delete from holdfast.lease l where l.token = ack.token and l.part = v_lease.part and l.ids = v_lease.ids;
-  elsif v_lease.part is not null then
-    update holdfast.lease l set ids = '{}' where l.token = ack.token and l.part = v_lease.part and l.ids = v_lease.ids;
+  -- The plain case: a token with one lease over a range of ids, settled as a whole. Above the cursor register it must
+  -- stay, empty; the two conditions on the register exclude each other, and it moves upwards only.
+  update holdfast.lease l set ids = '{}'
+  where l.token = ack.token and l.lo is not null and l.ids <> '{}' and (ack.ids is null or ack.ids = l.ids) and l.queue_name = ack.queue
+    and pg_sequence_last_value(l.booted) = holdfast._boot_mark() and l.upto > coalesce(pg_sequence_last_value(l.cursor), 0)
+  returning l.lo, l.upto into v_lo, v_upto;
+  if v_lo is null then
+    delete from holdfast.lease l
+    where l.token = ack.token and l.lo is not null and l.ids <> '{}' and (ack.ids is null or ack.ids = l.ids) and l.queue_name = ack.queue
+      and pg_sequence_last_value(l.booted) = holdfast._boot_mark() and l.upto <= coalesce(pg_sequence_last_value(l.cursor), 0)
+    returning l.lo, l.upto into v_lo, v_upto;
   end if;
-  v_owned := case when v_lease.part is not null and found then v_lease.ids else holdfast._unlease(ack.queue, ack.token, ack.ids) end;
-  if cardinality(v_owned) = 1 then
-    delete from holdfast.message m where m.id = v_owned[1];
-    v_done := case when found then v_owned else '{}' end;
-  else
-    with done as (delete from holdfast.message m where m.id = any (v_owned) returning m.id)
-    select coalesce(array_agg(d.id), '{}') into v_done from done d;
+  if v_lo is not null then
+    if v_upto = v_lo + 1 then
+      delete from holdfast.message m where m.id = v_lo;
+    else
+      delete from holdfast.message m where m.id >= v_lo and m.id < v_upto;
+    end if;
+    get diagnostics v_rows = row_count;
+    v_owned := coalesce(ack.ids, array(select generate_series(v_lo, v_upto - 1)));
+    if v_rows = v_upto - v_lo or (v_rows > 0 and strict is not true) then
+      return (v_owned, '{}'::bigint[])::holdfast.settlement;
+    end if;
+    -- Discarded at the moment of the claim. Of several it is not known which, only that not all are there: enough for strict.
+    return holdfast._settlement(v_owned, v_owned, '{}', strict);
   end if;
-  if ack.ids is null and cardinality(v_done) > 0 and cardinality(v_done) = cardinality(v_owned) then
-    return (v_done, '{}'::bigint[])::holdfast.settlement;
-  end if;
+  v_owned := holdfast._unlease(ack.queue, ack.token, ack.ids);
+  with done as (delete from holdfast.message m where m.id = any (v_owned) returning m.id)
+  select coalesce(array_agg(d.id), '{}') into v_done from done d;
   return holdfast._settlement(ack.ids, v_owned, v_done, strict);
 end $$;
 comment on function holdfast.ack is 'These messages (null: all under the token) are done: they end here';
@@ -2258,11 +2421,11 @@ begin
     update holdfast.lease l set deadline = _extend_lease.deadline where l.token = lease.token and l.part = lease.part;
     return;
   end if;
-  update holdfast.lease l set ids = array(select i from unnest(lease.ids) i where i not in (select unnest(_extend_lease.ids))), whole = false
+  update holdfast.lease l set ids = array(select i from unnest(lease.ids) i where i not in (select unnest(_extend_lease.ids))), lo = null
   where l.token = lease.token and l.part = lease.part;
-  insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by, whole)
-  values (lease.token, holdfast._split_part(), lease.queue_id, lease.lane_id, lease.consumer, _extend_lease.deadline,
-          _extend_lease.ids, 0, pg_current_xact_id(), false);
+  insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, made_by)
+  values (lease.token, holdfast._split_part(), lease.queue_id, lease.lane_id, lease.queue_name, lease.booted, lease.cursor, lease.consumer,
+          _extend_lease.deadline, _extend_lease.ids, _extend_lease.ids, 0, pg_current_xact_id());
 end $$;
 comment on function holdfast._extend_lease is 'Set the deadline of a locked lease, or split some ids off into one of their own';
 
@@ -2355,11 +2518,17 @@ comment on function holdfast._bury is 'Move messages that used up their deliveri
 
 create or replace function holdfast._grave(queue text) returns holdfast.queue language plpgsql volatile
 as $$
+declare
+  v_grave holdfast.queue;
 begin
-  if not exists (select from holdfast.queue q where q.name = _grave.queue) then
+  loop
+    -- Whoever drops it is waited for, or has to wait until this burial is over.
+    select q.* into v_grave from holdfast.queue q where q.name = _grave.queue for key share;
+    if found then
+      return v_grave;
+    end if;
     perform holdfast._create_queue(_grave.queue, '{"dead_letter": false, "max_deliveries": 0}');
-  end if;
-  return holdfast._queue(_grave.queue);
+  end loop;
 end $$;
 comment on function holdfast._grave is 'A dead-letter queue, made on first use: it does not bury in turn';
 
@@ -2379,8 +2548,11 @@ begin
   perform holdfast._check_limit("limit");
   perform holdfast._check_filter(filter);
   perform holdfast._check_isolation('redrive');
-  select q.* into v_target from holdfast.queue q where q.name = coalesce(redrive.target, redrive.queue);
-  if not found then
+  -- Nobody drops the target while messages are moved to it.
+  select q.* into v_target from holdfast.queue q where q.name = coalesce(redrive.target, redrive.queue) for key share;
+  if not found and redrive.target is null then
+    perform holdfast._no_queue(redrive.queue);
+  elsif not found then
     perform holdfast._fail('QH105', format('target queue "%s" does not exist', left(redrive.target, 200)), 'Nothing was moved.',
       'Create it with holdfast.create_queue, or check the spelling.');
   end if;
@@ -2492,7 +2664,7 @@ begin
   -- Whoever holds one learns that it is gone: its id leaves the lease. (A claim that takes it at this moment keeps the id
   -- in its lease; it settles nothing.)
   for v_lease in select distinct h.token, h.part from holdfast._holders(v_ids) h order by 1, 2 loop
-    update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i not in (select unnest(v_ids)))
+    update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i not in (select unnest(v_ids))), lo = null
     where l.token = v_lease.token and l.part = v_lease.part;
   end loop;
   with gone as (delete from holdfast.message m where m.id = any (v_ids) returning m.id)
@@ -2627,6 +2799,10 @@ begin
            v_now - b.oldest, b.exact and v_dead <= 10000, v_queue.paused,
            jsonb_build_object('sent', b.drawn, 'ended', greatest(b.drawn - (b.ready + b.scheduled + b.blocked + b.in_flight), 0))
     from best b;
+exception
+  when internal_error then
+    perform holdfast._check_there(v_queue);
+    raise;
 end $$;
 comment on function holdfast.queue_stats is
   'Figures of a queue. exact: false means that some are estimates (above 10,000). counters count ids, those of rolled-back sends included';
@@ -2668,7 +2844,7 @@ begin
   return query
     select i.id, h.token, h.part, h.consumer, h.deadline
     from unnest(_holders.ids) i(id) cross join lateral (
-      (select l.token, l.part, l.consumer, l.deadline from holdfast.lease l where l.upto = 0 and l.ids @> array[i.id] limit 1)
+      (select l.token, l.part, l.consumer, l.deadline from holdfast.lease l where l.upto = 0 and l.scattered @> array[i.id] and i.id = any (l.ids) limit 1)
       union all
       (select l.token, l.part, l.consumer, l.deadline from holdfast.lease l
        where l.lane_id = (i.id >> 40)::int and l.upto > 0 and i.id = any (l.ids)
@@ -2798,6 +2974,10 @@ begin
     v_left := v_left - v_shown;
     exit when v_left <= 0;
   end loop;
+exception
+  when internal_error then
+    perform holdfast._check_there(v_queue);
+    raise;
 end $$;
 comment on function holdfast.browse is
   'Look at messages without taking them: a page by priority and id; pass the last id as after for the next one';
@@ -2876,28 +3056,55 @@ begin
 end $$;
 comment on function holdfast._tally is 'Count in full what queue_stats counts up to 10,000';
 
-create or replace function holdfast._end_overdue_holders() returns int language plpgsql volatile
+create or replace function holdfast._lane_holders()
+returns table (queue text, priority int, pid int, "user" text, application text, client text, state text, since timestamptz, prepared text)
+language plpgsql stable
+as $$
+begin
+  -- The engine takes lane locks for a transaction. One that is held outside a transaction was taken by a stranger, before
+  -- its session fell idle: any user of the database can take an advisory lock. Of a prepared transaction there is no process.
+  return query
+    select l.queue_name, l.priority::int, k.pid, coalesce(a.usename, p.owner)::text, nullif(a.application_name, ''), host(a.client_addr),
+           a.state, coalesce(a.xact_start, a.state_change, p.prepared), p.gid
+    from pg_locks k join holdfast.lane l on l.id = k.objid::bigint
+      left join pg_stat_activity a on a.pid = k.pid
+      left join pg_locks x on k.pid is null and x.pid is null and x.virtualtransaction = k.virtualtransaction
+        and x.locktype = 'transactionid' and x.mode = 'ExclusiveLock'
+      left join pg_prepared_xacts p on p.transaction = x.transactionid
+    where k.locktype = 'advisory' and k.classid = holdfast._lane_lock() and k.objsubid = 2 and k.granted
+      and k.database = holdfast._database_oid() and k.pid is distinct from pg_backend_pid();
+end $$;
+comment on function holdfast._lane_holders is
+  'Who holds a lane, other than this session, and since when at the latest: the start of the transaction, or when the session fell idle. null: the owner of the schema may not see that';
+
+create or replace function holdfast._end_holder(process int) returns boolean language plpgsql volatile
+as $$
+begin
+  return pg_terminate_backend(process);
+exception
+  when insufficient_privilege then
+    raise warning 'process % has held a lane for over five minutes, and may not be ended by this user', process
+      using hint = 'Let a superuser call pg_terminate_backend, or make the owner of the schema a member of pg_signal_backend.';
+    return false;
+end $$;
+comment on function holdfast._end_holder is 'End a session that holds a lane, if the owner of the schema may';
+
+create or replace function holdfast._end_overdue_holders(out ended int, out remaining jsonb) language plpgsql volatile
 as $$
 declare
-  v_holder record;
-  v_ended int := 0;
+  v_overdue jsonb;
+  v_ended int[];
 begin
-  for v_holder in
-    select distinct k.pid from pg_locks k join pg_stat_activity a on a.pid = k.pid
-    where k.locktype = 'advisory' and k.classid = holdfast._lane_lock() and k.objsubid = 2 and k.granted
-      and k.database = holdfast._database_oid() and k.pid <> pg_backend_pid()
-      and a.xact_start < clock_timestamp() - interval '5 minutes'
-  loop
-    begin
-      v_ended := v_ended + pg_terminate_backend(v_holder.pid)::int;
-    exception
-      when insufficient_privilege then
-        raise warning 'process % has held a lane for over five minutes, and may not be ended by this user', v_holder.pid;
-    end;
-  end loop;
-  return v_ended;
+  select coalesce(jsonb_agg(jsonb_strip_nulls(to_jsonb(h)) order by h.since, h.pid, h.queue, h.priority desc), '[]') into v_overdue
+  from holdfast._lane_holders() h where coalesce(h.since, '-infinity') < clock_timestamp() - interval '5 minutes';
+  v_ended := array(select e.pid from (select distinct (o ->> 'pid')::int as pid from jsonb_array_elements(v_overdue) o
+                                      where o ? 'pid' and o ? 'since') e where holdfast._end_holder(e.pid));
+  ended := cardinality(v_ended);
+  remaining := (select coalesce(jsonb_agg(o), '[]') from jsonb_array_elements(v_overdue) o
+                where (o ->> 'pid')::int = any (v_ended) is not true);
 end $$;
-comment on function holdfast._end_overdue_holders is 'End sessions that claimed and kept their transaction open for five minutes: they block a lane';
+comment on function holdfast._end_overdue_holders is
+  'End sessions that have kept a lane for five minutes: in a transaction that claimed, or idle with a lock of their own. remaining: those that cannot be ended';
 
 create or replace function holdfast._maintain_lane(lane holdfast.lane, at timestamptz) returns jsonb language plpgsql volatile
 as $$
@@ -2934,10 +3141,10 @@ declare
   v_swept int := 0;
   v_found int := 0;
   v_busy int := 0;
-  v_ended int;
+  v_overdue record;
 begin
   perform holdfast._check_isolation('maintain');
-  v_ended := holdfast._end_overdue_holders();
+  v_overdue := holdfast._end_overdue_holders();
   for v_lane in select l.* from holdfast.lane l order by (l.id <= v_turn), l.id loop
     if pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) and holdfast._unchanged(v_lane) then
       v_did := holdfast._maintain_lane(v_lane, holdfast.now());
@@ -2952,7 +3159,7 @@ begin
     exit when clock_timestamp() > v_began + interval '100 ms';
   end loop;
   return jsonb_build_object('lanes', v_lanes, 'busy', v_busy, 'booted', v_booted, 'swept', v_swept, 'found', v_found,
-                            'holders_ended', v_ended, 'done', v_lanes >= (select count(*) from holdfast.lane));
+                            'holders_ended', v_overdue.ended, 'holders', v_overdue.remaining, 'done', v_lanes >= (select count(*) from holdfast.lane));
 end $$;
 comment on function holdfast.maintain is
   'Sweep, audit and count, some lanes a call, in turn; call it every few seconds, and again while done is false. found: messages that were stranded';
@@ -3001,15 +3208,15 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '9031a1fac7ac9e1e011b202ccb79c59a848975459999d3b6dc74be0ef62b0307', false);
+values (0, 'functions', 'c512016dd20f9f9aba9d5621c3855780d590f2e5a6dcb8c1e79658822adef1ad', false);
 \else
 do $install$
 begin
     if exists (
         select from holdfast.migration as there
         full join (values
-            (1, '7ccf4ab3565a1cf29367cd1ec0db25b957572a1491c9c1c0b2e00584b4f5dc41'),
-            (0, '9031a1fac7ac9e1e011b202ccb79c59a848975459999d3b6dc74be0ef62b0307')
+            (1, '86c6a1cfec1e10b80053d0eae1e3e766908015075f3981aac669dcbe76a336fd'),
+            (0, 'c512016dd20f9f9aba9d5621c3855780d590f2e5a6dcb8c1e79658822adef1ad')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -8,11 +8,13 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
+from holdfast.client._arguments import text
 from holdfast.client._async.session import AsyncSession, run
 from holdfast.client._bulk import COPY, Tally, inbox_row, needs_clock, new_message
 from holdfast.client._calls import call
 from holdfast.client._concurrency import AsyncMessages, async_each
 from holdfast.client._errors import translated
+from holdfast.client._explain import explained
 from holdfast.client._rows import scalar
 from holdfast.client._types import NewMessage
 
@@ -29,6 +31,7 @@ async def async_copy_messages(
     """Send all messages and return how many."""
     if chunk < 1:
         raise ValueError(f"chunk is a number of messages, at least 1, not {chunk}")
+    text("queue", queue)
     sent = Tally(progress)
     if atomic:
         async with session.transaction() as connection:
@@ -59,7 +62,7 @@ async def async_copy_chunk(connection: AsyncConnection[Any], queue: str, part: l
     """One COPY."""
     now = await async_read_clock(connection) if needs_clock(part) else None
     rows = [inbox_row(queue, message, now) for message in part]
-    with translated():
+    with explained("bulk_send"), translated():
         async with connection.cursor() as cursor, cursor.copy(COPY) as copy:
             for row in rows:
                 await copy.write_row(row)

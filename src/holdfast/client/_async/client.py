@@ -12,6 +12,7 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
+from holdfast.client._arguments import seconds
 from holdfast.client._async.listener import AsyncListener
 from holdfast.client._async.session import (
     AsyncConnectionSession,
@@ -20,7 +21,6 @@ from holdfast.client._async.session import (
     AsyncSession,
 )
 from holdfast.client._async.verbs import AsyncVerbs
-from holdfast.client._bulk import seconds
 from holdfast.client._concurrency import AsyncSignal
 from holdfast.client._types import Delivery, Duration
 
@@ -125,10 +125,11 @@ class AsyncHoldfast(AsyncVerbs):
                 "a claim can't wait inside a transaction, where it would keep other consumers out; "
                 "claim without wait, or use a client with its own pool"
             )
+        patience = 0.0 if wait is None else seconds("wait", wait)
         deliveries = await super().claim(queue, max, lease=lease, consumer=consumer)
         if deliveries or wait is None:
             return deliveries
-        until = monotonic() + seconds(wait)
+        until = monotonic() + patience
         with self._subscription(queue) as signal:
             return await self._claim_until(until, signal, queue, max, lease, consumer)
 

@@ -13,7 +13,8 @@ from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast.client._concurrency import AsyncLock
-from holdfast.client._errors import is_broken_register, translated
+from holdfast.client._errors import is_broken_register, is_replaced_register, translated
+from holdfast.client._explain import admitted
 from holdfast.client._json import read_json
 from holdfast.client._rows import Factory
 from holdfast.client._schema import async_check_schema
@@ -67,9 +68,10 @@ class AsyncPoolSession:
         try:
             return await self._fetch(statement, parameters, factory)
         except psycopg.Error as error:
-            if not is_broken_register(error):
+            if is_broken_register(error):
+                await self._repair(error)
+            elif not is_replaced_register(error):
                 raise
-            await self._repair(error)
         return await self._fetch(statement, parameters, factory)
 
     async def _fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
@@ -127,7 +129,8 @@ class AsyncOwnPoolSession(AsyncPoolSession):
             async with await AsyncConnection.connect(
                 self._url, autocommit=True, prepare_threshold=None
             ) as connection:
-                await async_check_schema(connection)
+                with admitted():
+                    await async_check_schema(connection)
             # Waiting keeps the first call from finding the pool empty and having it grow for nothing.
             await self._pool.open(wait=True, timeout=self._pool.timeout)
             self._ready = True

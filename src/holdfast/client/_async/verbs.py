@@ -7,11 +7,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+from holdfast.client._arguments import several
 from holdfast.client._async.bulk import async_copy_messages
 from holdfast.client._async.session import AsyncSession
 from holdfast.client._bulk import as_object, new_message
 from holdfast.client._calls import call
 from holdfast.client._concurrency import AsyncMessages
+from holdfast.client._explain import explained
 from holdfast.client._rows import record, scalar
 from holdfast.client._types import (
     Delivery,
@@ -43,7 +45,7 @@ class AsyncVerbs:
     # Queues
 
     async def create_queue(self, queue: str, config: Mapping[str, Json] | None = None) -> bool:
-        """Make a queue; False if it was there with the same configuration."""
+        """Make a queue; False if it was there with the same configuration. Durations may be timedeltas."""
         return await self._value(bool, "create_queue", queue=queue, config=config)
 
     async def configure_queue(self, queue: str, config: Mapping[str, Json]) -> dict[str, Json]:
@@ -148,7 +150,7 @@ class AsyncVerbs:
 
     async def send_many(self, queue: str, messages: Iterable[Any]) -> list[int]:
         """Send payloads or NewMessage values, each with its own options; returns their ids in order."""
-        objects = [as_object(new_message(message)) for message in messages]
+        objects = [as_object(new_message(message)) for message in several("messages", messages)]
         return await self._value(list, "send_many", queue=queue, messages=objects)
 
     async def bulk_send(
@@ -319,11 +321,13 @@ class AsyncVerbs:
 
     async def _records(self, kind: type[D], verb: str, **arguments: Any) -> list[D]:
         statement, parameters = call(verb, arguments)
-        return await self._session.fetch(statement, parameters, record(kind))
+        with explained(verb):
+            return await self._session.fetch(statement, parameters, record(kind))
 
     async def _value(self, kind: type[T], verb: str, **arguments: Any) -> T:
         statement, parameters = call(verb, arguments)
-        return (await self._session.fetch(statement, parameters, scalar(kind)))[0]
+        with explained(verb):
+            return (await self._session.fetch(statement, parameters, scalar(kind)))[0]
 
     async def _settle(self, verb: str, **arguments: Any) -> Settlement:
         return (await self._records(Settlement, verb, **arguments))[0]

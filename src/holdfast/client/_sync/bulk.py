@@ -9,10 +9,12 @@ from typing import Any
 
 from psycopg import Connection
 
+from holdfast.client._arguments import text
 from holdfast.client._bulk import COPY, Tally, inbox_row, needs_clock, new_message
 from holdfast.client._calls import call
 from holdfast.client._concurrency import Messages, each
 from holdfast.client._errors import translated
+from holdfast.client._explain import explained
 from holdfast.client._rows import scalar
 from holdfast.client._sync.session import Session, run
 from holdfast.client._types import NewMessage
@@ -30,6 +32,7 @@ def copy_messages(
     """Send all messages and return how many."""
     if chunk < 1:
         raise ValueError(f"chunk is a number of messages, at least 1, not {chunk}")
+    text("queue", queue)
     sent = Tally(progress)
     if atomic:
         with session.transaction() as connection:
@@ -60,7 +63,7 @@ def copy_chunk(connection: Connection[Any], queue: str, part: list[NewMessage]) 
     """One COPY."""
     now = read_clock(connection) if needs_clock(part) else None
     rows = [inbox_row(queue, message, now) for message in part]
-    with translated(), connection.cursor() as cursor, cursor.copy(COPY) as copy:
+    with explained("bulk_send"), translated(), connection.cursor() as cursor, cursor.copy(COPY) as copy:
         for row in rows:
             copy.write_row(row)
 

@@ -13,7 +13,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
-from holdfast.client._bulk import seconds
+from holdfast.client._arguments import seconds
 from holdfast.client._concurrency import Signal
 from holdfast.client._sync.listener import Listener
 from holdfast.client._sync.session import (
@@ -124,10 +124,11 @@ class Holdfast(Verbs):
                 "a claim can't wait inside a transaction, where it would keep other consumers out; "
                 "claim without wait, or use a client with its own pool"
             )
+        patience = 0.0 if wait is None else seconds("wait", wait)
         deliveries = super().claim(queue, max, lease=lease, consumer=consumer)
         if deliveries or wait is None:
             return deliveries
-        until = monotonic() + seconds(wait)
+        until = monotonic() + patience
         with self._subscription(queue) as signal:
             return self._claim_until(until, signal, queue, max, lease, consumer)
 

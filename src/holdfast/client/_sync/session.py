@@ -14,7 +14,8 @@ from psycopg.types.json import set_json_loads
 from psycopg_pool import ConnectionPool
 
 from holdfast.client._concurrency import Lock
-from holdfast.client._errors import is_broken_register, translated
+from holdfast.client._errors import is_broken_register, is_replaced_register, translated
+from holdfast.client._explain import admitted
 from holdfast.client._json import read_json
 from holdfast.client._rows import Factory
 from holdfast.client._schema import check_schema
@@ -65,9 +66,10 @@ class PoolSession:
         try:
             return self._fetch(statement, parameters, factory)
         except psycopg.Error as error:
-            if not is_broken_register(error):
+            if is_broken_register(error):
+                self._repair(error)
+            elif not is_replaced_register(error):
                 raise
-            self._repair(error)
         return self._fetch(statement, parameters, factory)
 
     def _fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
@@ -122,7 +124,10 @@ class OwnPoolSession(PoolSession):
         with self._opening:
             if self._ready:
                 return
-            with Connection.connect(self._url, autocommit=True, prepare_threshold=None) as connection:
+            with (
+                Connection.connect(self._url, autocommit=True, prepare_threshold=None) as connection,
+                admitted(),
+            ):
                 check_schema(connection)
             # Waiting keeps the first call from finding the pool empty and having it grow for nothing.
             self._pool.open(wait=True, timeout=self._pool.timeout)

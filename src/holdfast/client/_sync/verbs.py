@@ -8,9 +8,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+from holdfast.client._arguments import several
 from holdfast.client._bulk import as_object, new_message
 from holdfast.client._calls import call
 from holdfast.client._concurrency import Messages
+from holdfast.client._explain import explained
 from holdfast.client._rows import record, scalar
 from holdfast.client._sync.bulk import copy_messages
 from holdfast.client._sync.session import Session
@@ -44,7 +46,7 @@ class Verbs:
     # Queues
 
     def create_queue(self, queue: str, config: Mapping[str, Json] | None = None) -> bool:
-        """Make a queue; False if it was there with the same configuration."""
+        """Make a queue; False if it was there with the same configuration. Durations may be timedeltas."""
         return self._value(bool, "create_queue", queue=queue, config=config)
 
     def configure_queue(self, queue: str, config: Mapping[str, Json]) -> dict[str, Json]:
@@ -149,7 +151,7 @@ class Verbs:
 
     def send_many(self, queue: str, messages: Iterable[Any]) -> list[int]:
         """Send payloads or NewMessage values, each with its own options; returns their ids in order."""
-        objects = [as_object(new_message(message)) for message in messages]
+        objects = [as_object(new_message(message)) for message in several("messages", messages)]
         return self._value(list, "send_many", queue=queue, messages=objects)
 
     def bulk_send(
@@ -318,11 +320,13 @@ class Verbs:
 
     def _records(self, kind: type[D], verb: str, **arguments: Any) -> list[D]:
         statement, parameters = call(verb, arguments)
-        return self._session.fetch(statement, parameters, record(kind))
+        with explained(verb):
+            return self._session.fetch(statement, parameters, record(kind))
 
     def _value(self, kind: type[T], verb: str, **arguments: Any) -> T:
         statement, parameters = call(verb, arguments)
-        return (self._session.fetch(statement, parameters, scalar(kind)))[0]
+        with explained(verb):
+            return (self._session.fetch(statement, parameters, scalar(kind)))[0]
 
     def _settle(self, verb: str, **arguments: Any) -> Settlement:
         return (self._records(Settlement, verb, **arguments))[0]

@@ -3,10 +3,22 @@
 -- In production now() is clock_timestamp() and nothing else. set_clock() replaces it by a version that reads
 -- a register, for the whole database; set_clock(null) puts the plain one back.
 
+create or replace function holdfast._check_clock(at timestamptz) returns void language plpgsql stable
+as $$
+begin
+  -- Registers hold microseconds since 1970. Up to 2255 a double counts them exactly; leases and delays reach ten years further.
+  if not isfinite(_check_clock.at) or _check_clock.at < timestamptz 'epoch' or _check_clock.at >= timestamptz '2200-01-01Z' then
+    perform holdfast._fail('QH205', 'the time of the clock is out of range', format('Got %s.', _check_clock.at),
+      'The clock can be set from 1970 to the end of 2199 (UTC); null lets it run.');
+  end if;
+end $$;
+comment on function holdfast._check_clock is 'Refuse a time that the clock cannot be set to';
+
 create or replace function holdfast.set_clock(at timestamptz) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
+  perform holdfast._check_clock(set_clock.at);
   if set_clock.at is null then
     create or replace function holdfast.now() returns timestamptz language sql volatile
       return clock_timestamp();
@@ -21,6 +33,7 @@ begin
                         clock_timestamp());
     end if;
   end if;
+  perform setval(l.care_at, 0) from holdfast.lane l;
 end $$;
 comment on function holdfast.set_clock is 'Stop the clock of this database at a time; null lets it run again. For tests';
 

@@ -1,19 +1,24 @@
 -- Checks: what a caller may pass, and how it is told.
 --
 -- Every error has a stable code (SQLSTATE QHnnn), a message that says what is wrong, a detail that says what
--- was found, and a hint that says what to do. A check raises or returns nothing; it changes nothing.
+-- was found, and a hint that says what to do. The code stands at the end of the message too: psql does not show a
+-- SQLSTATE unless told to. A check raises or returns nothing; it changes nothing.
 
 create or replace function holdfast._fail(code text, message text, detail text default '', hint text default '')
 returns void language plpgsql volatile
 as $$
 begin
-  raise exception using errcode = _fail.code, message = _fail.message, detail = _fail.detail, hint = _fail.hint;
+  raise exception using errcode = _fail.code, message = format('%s [%s]', _fail.message, _fail.code), detail = _fail.detail, hint = _fail.hint;
 end $$;
-comment on function holdfast._fail is 'Raise a Holdfast error';
+comment on function holdfast._fail is 'Raise a Holdfast error; the message ends with its code';
 
 create or replace function holdfast._no_queue(queue text) returns void language plpgsql volatile
 as $$
 begin
+  if _no_queue.queue is null then
+    perform holdfast._fail('QH101', 'the name of the queue is null', 'Every call but queues() and maintain() is about a queue.',
+      'Pass the name of a queue first; for a send, payload (JSON) or body (bytes) after it: holdfast.send(''orders'', ''{"n": 1}'').');
+  end if;
   perform holdfast._fail('QH101', format('queue "%s" does not exist', left(_no_queue.queue, 200)),
     'Queues are made explicitly.', 'Create it with holdfast.create_queue, or check the spelling.');
 end $$;
@@ -31,6 +36,18 @@ begin
   return v_queue;
 end $$;
 comment on function holdfast._queue is 'A queue by its name, or an error';
+
+create or replace function holdfast._check_there(queue holdfast.queue) returns void language plpgsql volatile
+as $$
+begin
+  -- This function is volatile: it sees what was committed since its stable caller began. Where the transaction's snapshot
+  -- is fixed it does not, but sequences are looked up as of now.
+  if not exists (select from holdfast.queue q where q.id = queue.id)
+     or exists (select from holdfast.lane l where l.queue_id = queue.id and has_sequence_privilege(l.ids, 'usage') is null) then
+    perform holdfast._no_queue(queue.name);
+  end if;
+end $$;
+comment on function holdfast._check_there is 'After an internal error: raise another one if the reason is that the queue was dropped meanwhile';
 
 create or replace function holdfast._check_name(queue text) returns void language plpgsql immutable
 as $$
@@ -127,6 +144,14 @@ exception
     perform holdfast._too_large('It is too long to be written as text at all.', max_payload);
 end $$;
 comment on function holdfast._check_size is 'Refuse a payload over the limit, or a payload with a body';
+
+create or replace function holdfast._fits(payload jsonb, max_payload int) returns boolean language plpgsql immutable
+as $$
+begin
+  perform holdfast._check_size(payload, null, max_payload);
+  return true;
+end $$;
+comment on function holdfast._fits is 'true, or the error that says that the payload is over the limit';
 
 create or replace function holdfast._check_options(
   content_type text, headers jsonb, correlation_id uuid, tag text, max_deliveries int) returns void

@@ -239,8 +239,10 @@ declare
   v_effective jsonb;
 begin
   perform holdfast._check_config(configure_queue.config);
-  perform holdfast._queue(configure_queue.queue);
   select q.* into v_queue from holdfast.queue q where q.name = configure_queue.queue for update;
+  if not found then
+    perform holdfast._no_queue(configure_queue.queue);
+  end if;
   v_queue.config := holdfast._merge(v_queue.config, configure_queue.config);
   v_effective := holdfast._effective(v_queue.name, v_queue.config);
   update holdfast.queue q set config = v_queue.config where q.id = v_queue.id;
@@ -272,9 +274,11 @@ comment on function holdfast.configure_defaults is 'Change the defaults of all q
 create or replace function holdfast._set_paused(queue text, paused boolean) returns boolean language plpgsql volatile
 as $$
 begin
-  perform holdfast._queue(_set_paused.queue);
   -- Waits for whoever is making a lane of this queue: it would be paused, or not, for good.
   perform from holdfast.queue q where q.name = _set_paused.queue for update;
+  if not found then
+    perform holdfast._no_queue(_set_paused.queue);
+  end if;
   update holdfast.queue q set paused = _set_paused.paused
   where q.name = _set_paused.queue and q.paused <> _set_paused.paused;
   if not found then
@@ -304,16 +308,13 @@ begin
 end $$;
 comment on function holdfast.resume_queue is 'Hand out messages again. false: it was not paused';
 
-create or replace function holdfast.drop_queue(queue text) returns boolean
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+create or replace function holdfast._drop_queue(queue text) returns boolean language plpgsql volatile
 as $$
 declare
   v_queue holdfast.queue;
   v_lane holdfast.lane;
 begin
-  perform holdfast._check_isolation('drop_queue');
-  select q.* into v_queue from holdfast.queue q where q.name = drop_queue.queue for update;
+  select q.* into v_queue from holdfast.queue q where q.name = _drop_queue.queue for update;
   if not found then
     return false;
   end if;
@@ -322,14 +323,43 @@ begin
     -- Dropping the sequence waits for every transaction that has drawn an id from it: no send comes later.
     execute format('drop sequence %s', v_lane.ids);
     perform holdfast._drop_registers(v_lane);
+  end loop;
+  execute format('drop sequence %s, %s, %s', v_queue.asleep, v_queue.depth, v_queue.counted_at);
+  for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.id loop
     delete from holdfast.message m where m.id >= v_lane.id::bigint << 40 and m.id < (v_lane.id + 1)::bigint << 40;
     delete from holdfast.lease l where l.lane_id = v_lane.id;
     delete from holdfast.gap g where g.lane_id = v_lane.id;
     delete from holdfast.boot b where b.lane_id = v_lane.id;
   end loop;
-  execute format('drop sequence %s, %s, %s', v_queue.asleep, v_queue.depth, v_queue.counted_at);
   delete from holdfast.tally t where t.queue_id = v_queue.id;
   delete from holdfast.queue q where q.id = v_queue.id;
   return true;
+end $$;
+comment on function holdfast._drop_queue is 'Remove a queue; waits for whoever uses it';
+
+create or replace function holdfast.drop_queue(queue text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_patience text := current_setting('lock_timeout');
+  v_seconds float8 := extract(epoch from v_patience::interval);
+  v_dropped boolean;
+begin
+  perform holdfast._check_isolation('drop_queue');
+  -- Others take the locks that a drop needs in any order. So that nobody else is told of a deadlock, the drop lets go of
+  -- all it has before a deadlock would be looked for, and begins again; after ten seconds, or its caller's lock_timeout,
+  -- it stays.
+  for v_try in 1 .. case when v_seconds = 0 then 25 else least(25, floor(v_seconds / 0.4)) end loop
+    begin
+      perform set_config('lock_timeout', '400ms', true);
+      v_dropped := holdfast._drop_queue(drop_queue.queue);
+      perform set_config('lock_timeout', v_patience, true);
+      return v_dropped;
+    exception
+      when lock_not_available or deadlock_detected then null;
+    end;
+  end loop;
+  return holdfast._drop_queue(drop_queue.queue);
 end $$;
 comment on function holdfast.drop_queue is 'Remove a queue and all its messages; its dead letters stay in their queue. false: no such queue';

@@ -44,6 +44,7 @@ begin
   update holdfast.lane l set
     booted = holdfast._register('booted_' || l.id),
     cursor = holdfast._register('cursor_' || l.id),
+    care_at = holdfast._register('care_at_' || l.id),
     sweep_at = holdfast._register('sweep_at_' || l.id),
     due_floor = holdfast._register('due_floor_' || l.id),
     due_walk = holdfast._register('due_walk_' || l.id),
@@ -55,14 +56,27 @@ begin
     gap_walk = holdfast._register('gap_walk_' || l.id),
     gap_turn = holdfast._register('gap_turn_' || l.id)
   where l.id = _make_registers.lane_id;
+  perform holdfast._clear_registers(l) from holdfast.lane l where l.id = _make_registers.lane_id;
 end $$;
 comment on function holdfast._make_registers is 'Make the registers of a lane';
+
+create or replace function holdfast._registers(lane holdfast.lane) returns regclass[] language sql immutable
+  return array[(lane).booted, (lane).cursor, (lane).care_at, (lane).sweep_at, (lane).due_floor, (lane).due_walk, (lane).lease_floor,
+               (lane).lease_walk, (lane).lease_tidy, (lane).gap_floor, (lane).gap_look, (lane).gap_walk, (lane).gap_turn];
+comment on function holdfast._registers is 'All registers of a lane';
+
+create or replace function holdfast._clear_registers(lane holdfast.lane) returns void language plpgsql volatile
+as $$
+begin
+  perform setval(r, 0) from unnest(holdfast._registers(lane)) r;
+  perform setval(lane.cursor, (lane.id::bigint << 40) + 1);
+end $$;
+comment on function holdfast._clear_registers is 'Set the registers of a lane as they are before the first claim';
 
 create or replace function holdfast._drop_registers(lane holdfast.lane) returns void language plpgsql volatile
 as $$
 begin
-  execute format('drop sequence %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s', lane.booted, lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk,
-                 lane.lease_floor, lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look, lane.gap_walk, lane.gap_turn);
+  execute format('drop sequence %s', array_to_string(holdfast._registers(lane), ', '));
 end $$;
 comment on function holdfast._drop_registers is 'Drop the registers of a lane';
 
@@ -77,6 +91,12 @@ begin
   where l.queue_id = _make_lane.queue_id and l.priority = _make_lane.priority and l.shard = _make_lane.shard;
   if found then
     return v_lane;
+  end if;
+  -- Whoever drops the queue is waited for, or has to wait.
+  perform from holdfast.queue q where q.id = _make_lane.queue_id for key share;
+  if not found then
+    perform holdfast._fail('QH101', 'the queue does not exist any more', 'It was dropped while this call waited for it.',
+      'Create it with holdfast.create_queue, or stop using it.');
   end if;
   -- Two first users of a priority: the second waits here until the first has committed.
   insert into holdfast.lane (queue_id, priority, shard)
@@ -109,8 +129,7 @@ end $$;
 comment on function holdfast._system_identifier is 'Which cluster this is; reads the control file';
 
 create or replace function holdfast._boot_mark() returns bigint language sql stable
-  return hashint8extended(holdfast._us(pg_postmaster_start_time()),
-                          holdfast._database_oid()::bigint << 32 | 'holdfast.lease'::regclass::oid::bigint) & 9223372036854775807;
+  return hashtextextended(pg_relation_filepath('holdfast.lease'::regclass), holdfast._us(pg_postmaster_start_time())) & 9223372036854775807;
 comment on function holdfast._boot_mark is 'A number that is another one in any other database, and after every start of the server';
 
 create or replace function holdfast._write_boot(lane_id int) returns void language plpgsql volatile
@@ -163,8 +182,7 @@ begin
   delete from holdfast.gap g where g.lane_id = lane.id;
   update holdfast.message m set due_at = holdfast.now()
   where m.id >> 40 = lane.id and m.due_at = '-infinity';
-  perform setval(r, 0) from unnest(array[lane.booted, lane.cursor, lane.sweep_at, lane.due_floor, lane.due_walk, lane.lease_floor,
-                                         lane.lease_walk, lane.lease_tidy, lane.gap_floor, lane.gap_look, lane.gap_walk, lane.gap_turn]) r;
+  perform holdfast._clear_registers(lane);
   -- A dump reads sequences outside its snapshot: the log may hold ids that its sequence has not reached.
   select m.id into v_last from holdfast.message m
   where m.id >= lane.id::bigint << 40 and m.id < (lane.id + 1)::bigint << 40 order by m.id desc limit 1;
@@ -209,9 +227,7 @@ begin
   end if;
   for v_lane in select l.* from holdfast.lane l where l.queue_id = queue.id order by l.id loop
     perform pg_advisory_xact_lock(holdfast._lane_lock(), v_lane.id);
-    continue when unreadable_only and holdfast._readable(array[
-      v_lane.booted, v_lane.cursor, v_lane.sweep_at, v_lane.due_floor, v_lane.due_walk, v_lane.lease_floor, v_lane.lease_walk, v_lane.lease_tidy,
-      v_lane.gap_floor, v_lane.gap_look, v_lane.gap_walk, v_lane.gap_turn]);
+    continue when unreadable_only and holdfast._readable(holdfast._registers(v_lane));
     perform holdfast._drop_registers(v_lane);
     perform holdfast._make_registers(v_lane.id);
     delete from holdfast.boot b where b.lane_id = v_lane.id;
@@ -232,13 +248,13 @@ declare
   v_lanes int := 0;
 begin
   perform holdfast._check_isolation('repair');
-  if repair.queue is not null then
-    perform holdfast._queue(repair.queue);
-  end if;
   -- Whoever comes second waits here, and sees the registers that the first has made.
   for v_queue in select q.* from holdfast.queue q where q.name = coalesce(repair.queue, q.name) order by q.id for update loop
     v_lanes := v_lanes + holdfast._repair_queue(v_queue, unreadable_only);
   end loop;
+  if not found and repair.queue is not null then
+    perform holdfast._no_queue(repair.queue);
+  end if;
   return v_lanes;
 end $$;
 comment on function holdfast.repair is

@@ -57,6 +57,9 @@ begin
   if v_queue.ids is null or pg_column_size(payload) > v_queue.max_payload / 256 or num_nonnulls(body, content_type, headers, priority,
        delay, deliver_at, ttl, expires_at, tag, max_deliveries, v_queue.ttl, v_queue.max_depth, pg_column_compression(payload)) > 0 then
     -- Whatever is not a small payload and nothing else, to a lane that is there.
+    if v_queue.id is null then
+      perform holdfast._no_queue(send.queue);
+    end if;
     perform holdfast._check_draft((payload, body, content_type, headers, priority, null, null, correlation_id, tag, max_deliveries)::holdfast.draft,
                                   (holdfast._queue(send.queue)).max_payload);
     v_due := holdfast._due_at(delay, deliver_at, v_now);
@@ -158,23 +161,20 @@ begin
   if coalesce(cardinality(payloads), 0) = 0 then
     return '{}';
   end if;
-  perform holdfast._check_size(p, null, v_queue.max_payload) from unnest(payloads) p
-  where pg_column_size(p) > v_queue.max_payload / 256;
   if v_queue.max_depth is not null then
     perform holdfast._check_depth(v_queue, cardinality(payloads));
   end if;
 
   v_ids := holdfast._ids(v_queue, priority);
   v_xid := pg_current_xact_id();
-  with stored as (
-    insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, content_type, headers, tag,
-                                  correlation_id, max_deliveries)
-    select nextval(v_ids), v_queue.id, v_now, v_due, v_expires, p, send_batch.content_type, send_batch.headers,
-           send_batch.tag, send_batch.correlation_id, send_batch.max_deliveries
-    from unnest(payloads) p
-    returning id
-  )
-  select array_agg(s.id) into v_stored from stored s;
+  lock table holdfast.message in row exclusive mode;
+  v_stored := array(select nextval(v_ids) from generate_series(1, cardinality(payloads)));
+  insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, content_type, headers, tag,
+                                correlation_id, max_deliveries)
+  select v_stored[p.n], v_queue.id, v_now, v_due, v_expires, p.payload, send_batch.content_type, send_batch.headers,
+         send_batch.tag, send_batch.correlation_id, send_batch.max_deliveries
+  from unnest(payloads) with ordinality p(payload, n)
+  where pg_column_size(p.payload) <= v_queue.max_payload / 256 or holdfast._fits(p.payload, v_queue.max_payload);
   perform holdfast._wake(v_queue);
   return v_stored;
 end $$;

@@ -182,12 +182,12 @@ comment on function holdfast._take_fresh is
   'Under the lane lock: fresh ids from start on, at most want. Passes delayed messages, ends expired ones, writes holes down as gaps';
 
 create or replace function holdfast._take_with_care(
-  lane holdfast.lane, token bigint, want int, at timestamptz, deadline timestamptz, consumer text, alone boolean) returns void
+  lane holdfast.lane, token bigint, want int, at timestamptz, deadline timestamptz, consumer text) returns void
 language plpgsql volatile
 as $$
 declare
   v_start bigint := holdfast._advance(lane);
-  v_other bigint[] := holdfast._take_exceptions(lane, want, at, alone);
+  v_other bigint[] := holdfast._take_exceptions(lane, want, at);
   v_fresh holdfast._fresh := (null, v_start);
 begin
   if want > coalesce(cardinality(v_other), 0) then
@@ -197,11 +197,12 @@ begin
     end if;
   end if;
   -- A cursor that only passed messages which cannot be taken leaves a lease without ids, for the next claim to go on from.
-  insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by, whole)
-  select _take_with_care.token, p.part, lane.queue_id, lane.id, _take_with_care.consumer, _take_with_care.deadline,
-         coalesce(p.ids, '{}'), p.upto, pg_current_xact_id(), false
+  insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, made_by)
+  select _take_with_care.token, p.part, lane.queue_id, lane.id, lane.queue_name, lane.booted, lane.cursor, _take_with_care.consumer,
+         _take_with_care.deadline, coalesce(p.ids, '{}'), case when p.upto = 0 then p.ids end, p.upto, pg_current_xact_id()
   from (values (lane.id, v_fresh.ids, v_fresh.upto), (-lane.id, v_other, 0)) p(part, ids, upto)
   where p.ids is not null or p.upto > v_start;
+  perform holdfast._tend(lane, at);
 end $$;
 comment on function holdfast._take_with_care is
   'Under the lane lock: lease what a claim takes where the lane is not plain: due messages, what turned up in gaps, fresh ones between exceptions';
@@ -235,12 +236,40 @@ begin
 end $$;
 comment on function holdfast._limit_transaction is 'Bound how long the caller''s transaction can hold the lane lock: statements and pauses of 60 s';
 
-create or replace function holdfast._is_calm(lane holdfast.lane, at timestamptz) returns boolean language sql volatile
-  return holdfast._us(at) between coalesce(pg_sequence_last_value((lane).sweep_at), 0) - 10000000
-                              and coalesce(pg_sequence_last_value((lane).sweep_at), 0)
-         and coalesce(pg_sequence_last_value((lane).gap_look), 0) not between 1 and holdfast._us(clock_timestamp()) * 10
-         and coalesce(pg_sequence_last_value((lane).due_walk), 0) not between 1 and holdfast._us(clock_timestamp());
-comment on function holdfast._is_calm is 'Is there no sweep, no look at gaps and no walk over due messages to be done in this lane?';
+create or replace function holdfast._is_calm(care_at regclass) returns boolean language sql volatile
+  return pg_sequence_last_value(care_at) between holdfast._us(clock_timestamp()) and holdfast._us(clock_timestamp()) + 10000000;
+comment on function holdfast._is_calm is 'May a claim do without a look at what the lane needs: is the time for the next one still ahead?';
+
+create or replace function holdfast._tend(lane holdfast.lane, at timestamptz) returns boolean language plpgsql volatile
+as $$
+declare
+  v_sweep bigint := coalesce(pg_sequence_last_value(lane.sweep_at), 0);
+begin
+  if holdfast._us(at) not between v_sweep - 10000000 and v_sweep then
+    perform holdfast._sweep_lane(lane, at, pg_current_xact_id_if_assigned() is null);
+  end if;
+  perform setval(lane.care_at, greatest(0, least(
+    holdfast._us(clock_timestamp()) + pg_sequence_last_value(lane.sweep_at) - holdfast._us(at),
+    nullif(pg_sequence_last_value(lane.gap_look), 0) / 10,
+    nullif(pg_sequence_last_value(lane.due_walk), 0))));
+  return coalesce(holdfast._is_calm(lane.care_at), false);
+end $$;
+comment on function holdfast._tend is
+  'Under the lane lock: sweep if it is time, and say until when claims need no care. false: gaps or due messages below the floor are to be looked at now';
+
+create or replace function holdfast._lane_order(queue text, but int default 0) returns int[] language plpgsql stable
+as $$
+declare
+  v_lanes int[] := array(select l.id from holdfast.lane l where l.queue_name = _lane_order.queue and l.id <> but
+                         order by l.priority desc, (l.shard + pg_backend_pid()) % l.shards);
+begin
+  if v_lanes = '{}' and but = 0 then
+    perform holdfast._no_queue(_lane_order.queue);
+  end if;
+  return v_lanes;
+end $$;
+comment on function holdfast._lane_order is
+  'The lanes of a queue, but for one, as this session visits them: by priority, each starting with a shard of its own; no queue: an error';
 
 create or replace function holdfast.claim(
   queue text, max int default 1, lease interval default null, consumer text default null, alone boolean default false
@@ -250,108 +279,130 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_lane holdfast.lane;
+  v_order int[];
+  v_turn int := 0;
   v_now timestamptz := holdfast.now();
+  v_deadline timestamptz;
   v_token bigint := holdfast._token();
   v_left int := max;
   v_waited boolean := false;
-  v_top record;
-  v_next record;
+  v_relaxed text;
+  v_one holdfast.delivery;
   v_start bigint;
+  v_above bigint;
+  v_made_by xid8;
   v_floor timestamptz;
+  v_due timestamptz;
+  v_ids bigint[];
   v_taken int;
 begin
   if max is null or max not between 1 and 10000 or lease is not null or consumer is not null
      or current_setting('transaction_isolation') <> 'read committed' then
     perform holdfast._check_claim(max, lease, consumer);
   end if;
-  for v_lane in
-    select l.* from holdfast.lane l where l.queue_name = claim.queue
-    order by l.priority desc, (l.shard + pg_backend_pid()) % l.shards
+  -- select into takes the first row and stops: a limit would be one more node to set up.
+  select l.* into v_lane from holdfast.lane l where l.queue_name = claim.queue order by l.priority desc, l.shard;
+  if v_lane.shards is distinct from 1 then
+    v_order := holdfast._lane_order(claim.queue);
+  end if;
   loop
-    exit when v_lane.paused or v_left <= 0;
+    if v_order is not null then
+      v_turn := v_turn + 1;
+      select l.* into v_lane from holdfast.lane l where l.id = v_order[v_turn];
+      exit when not found;
+      v_ids := null;
+    end if;
+    exit when v_lane.paused;
     if not pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) then
       -- Another shard may be free; only the last one is worth waiting for, and only once a call.
       continue when v_waited or (v_lane.shard + pg_backend_pid()) % v_lane.shards < v_lane.shards - 1;
       v_waited := true;
-      continue when not holdfast._await_lane(v_lane);
+      if not holdfast._await_lane(v_lane) then
+        v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_lane.id));
+        continue;
+      end if;
+      v_now := holdfast.now();
     end if;
-    continue when v_waited and not holdfast._unchanged(v_lane);
-    if alone is not true then
+    if alone then
+      -- A claim has nothing to lose in a crash. It may write a little to the log all the same: reading a page can tidy it up.
+      v_relaxed := set_config('synchronous_commit', 'off', true);
+    else
       perform holdfast._limit_transaction();
     end if;
-    continue when coalesce(pg_sequence_last_value(v_lane.booted) <> holdfast._boot_mark(), true) and holdfast._boot_lane(v_lane);
-
-    -- The plain case: nothing to be swept, nothing due, no gap to look at, and the next ids all there and free to take.
-    v_start := greatest(coalesce(pg_sequence_last_value(v_lane.cursor), 0), (v_lane.id::bigint << 40) + 1);
-    -- In a variable: a register read within the statement would be no bound for the index.
-    v_floor := holdfast._time(coalesce(pg_sequence_last_value(v_lane.due_floor), 0));
-    select t.upto, t.made_by, holdfast._is_calm(v_lane, v_now) and (
-             select m.due_at from holdfast.message m
-             where m.id >> 40 = v_lane.id and m.due_at > '-infinity' and m.due_at <= v_now and m.due_at >= v_floor
-             order by m.due_at limit 1) is null as calm
-    into v_top
-    from (select) one left join lateral (
-      select l.upto, l.made_by from holdfast.lease l
-      where l.lane_id = v_lane.id and l.upto > v_start and l.upto > 0 order by l.upto desc limit 1) t on true;
-    v_start := coalesce(v_top.upto, v_start);
-    -- A range no longer than what is wanted: the index scan then stops where the messages do.
-    if v_left = 1 then
-      select array[m.id] as ids, m.id as last, m.due_at is null and (m.expires_at is null or m.expires_at > v_now) as free
-      into v_next from holdfast.message m where m.id = v_start;
-    else
-      select array_agg(m.id) as ids, max(m.id) as last, bool_and(m.due_at is null and (m.expires_at is null or m.expires_at > v_now))
-               and sum(coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0)) <= holdfast._answer_bytes()
-               and count(*) = max(m.id) - v_start + 1
-               and (count(*) = v_left or max(m.id) >= pg_sequence_last_value(v_lane.ids)) as free
-      into v_next
-      from (select m.id, m.due_at, m.expires_at, m.payload, m.body from holdfast.message m
-            where m.id >= v_start and m.id < v_start + v_left order by m.id) m;
+    if coalesce(pg_sequence_last_value(v_lane.booted) <> holdfast._boot_mark(), true) and holdfast._boot_lane(v_lane) then
+      v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_lane.id));
+      continue;
     end if;
-    if v_top.calm and v_next.free then
-      if v_top.made_by <> coalesce(pg_current_xact_id_if_assigned(), '0') then
-        perform setval(v_lane.cursor, v_start);
-      end if;
-      insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by, whole)
-      values (v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.consumer, v_now + coalesce(claim.lease, v_lane.lease), v_next.ids,
-              v_next.last + 1, pg_current_xact_id(), cardinality(v_next.ids) = claim.max);
-      return query
+
+    v_start := pg_sequence_last_value(v_lane.cursor);
+    select l.upto, l.made_by into v_above, v_made_by from holdfast.lease l
+    where l.lane_id = v_lane.id and l.upto > v_start and l.upto > 0 order by l.upto desc;
+    if v_above is not null then
+      v_start := case when v_made_by <> coalesce(pg_current_xact_id_if_assigned(), '0') then setval(v_lane.cursor, v_above) else v_above end;
+    end if;
+    v_deadline := v_now + coalesce(claim.lease, v_lane.lease);
+    -- The plain case: no care is asked for, nothing is due, and the next ids are all there and free to take.
+    if holdfast._is_calm(v_lane.care_at) or holdfast._tend(v_lane, v_now) then
+      -- In a variable: a register read within the statement would be no bound for the index.
+      v_floor := holdfast._time(pg_sequence_last_value(v_lane.due_floor));
+      select m.due_at into v_due from holdfast.message m
+      where m.id >> 40 = v_lane.id and m.due_at > '-infinity' and m.due_at <= v_now and m.due_at >= v_floor order by m.due_at;
+      if v_due is null and v_left = 1 then
         select v_token, m.id, claim.queue, m.payload, m.body, m.content_type, m.headers, v_lane.priority::int, m.key, m.ordering_key,
                m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, v_lane.max_deliveries),
-               m.enqueued_at, v_now + coalesce(claim.lease, v_lane.lease), m.last_error, m.origin
-        from holdfast.message m where m.id >= v_start and m.id <= v_next.last order by m.id;
-    else
-      perform holdfast._take_with_care(v_lane, v_token, v_left, v_now, v_now + coalesce(claim.lease, v_lane.lease), claim.consumer, alone);
-      return query select h.* from holdfast._held(v_token, v_lane.id) h;
+               m.enqueued_at, v_deadline, m.last_error, m.origin
+        into v_one
+        from holdfast.message m where m.id = v_start and m.due_at is null and (m.expires_at is null or m.expires_at > v_now);
+        v_ids := case when found then array[v_start] end;
+      elsif v_due is null then
+        -- A range no longer than what is wanted: the index scan then stops where the messages do.
+        select array_agg(m.id) into v_ids
+        from (select m.id, pg_column_size(m.payload) as payload, pg_column_size(m.body) as body from holdfast.message m
+              where m.id >= v_start and m.id < v_start + v_left and m.due_at is null and (m.expires_at is null or m.expires_at > v_now)
+              order by m.id) m
+        having count(*) = max(m.id) - v_start + 1 and coalesce(sum(m.payload), 0) + coalesce(sum(m.body), 0) <= holdfast._answer_bytes()
+           and (count(*) = v_left or max(m.id) >= pg_sequence_last_value(v_lane.ids));
+      end if;
     end if;
-    get diagnostics v_taken = row_count;
+
+    if v_ids is null then
+      perform holdfast._take_with_care(v_lane, v_token, v_left, v_now, v_deadline, claim.consumer);
+      return query select h.* from holdfast._held(v_token, v_lane.id) h;
+      get diagnostics v_taken = row_count;
+    else
+      v_taken := cardinality(v_ids);
+      insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, lo, upto, made_by)
+      values (v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.queue, v_lane.booted, v_lane.cursor, claim.consumer,
+              v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, pg_current_xact_id());
+      if v_left = 1 then
+        return next v_one;
+      else
+        return query
+          select v_token, m.id, claim.queue, m.payload, m.body, m.content_type, m.headers, v_lane.priority::int, m.key, m.ordering_key,
+                 m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, v_lane.max_deliveries),
+                 m.enqueued_at, v_deadline, m.last_error, m.origin
+          from holdfast.message m where m.id >= v_start and m.id < v_start + v_taken order by m.id;
+      end if;
+    end if;
     v_left := v_left - v_taken;
+    exit when v_left <= 0;
+    v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_lane.id));
   end loop;
-  if v_lane.id is null then
-    perform holdfast._no_queue(claim.queue);
-  end if;
 end $$;
 comment on function holdfast.claim is
   'Take up to max messages under a lease. alone: the caller promises that this statement is its own transaction';
 
-create or replace function holdfast._take_exceptions(lane holdfast.lane, want int, at timestamptz, alone boolean) returns bigint[]
+create or replace function holdfast._take_exceptions(lane holdfast.lane, want int, at timestamptz) returns bigint[]
 language plpgsql volatile
 as $$
 declare
-  v_us bigint := holdfast._us(at);
   v_clean boolean := pg_current_xact_id_if_assigned() is null;
-  v_sweep bigint := coalesce(pg_sequence_last_value(lane.sweep_at), 0);
   v_look bigint := coalesce(pg_sequence_last_value(lane.gap_look), 0);
   v_first timestamptz;
   v_ids bigint[];
 begin
-  if v_us not between v_sweep - 10000000 and v_sweep then
-    perform holdfast._sweep_lane(lane, at, v_clean);
-  end if;
   v_first := holdfast._first_due(lane, at, v_clean);
   if v_first is not null then
-    if alone then
-      perform set_config('synchronous_commit', 'off', true);
-    end if;
     v_ids := holdfast._take_due(lane, v_first, at, want);
   end if;
   if v_look > 0 and v_look <= holdfast._us(clock_timestamp()) * 10 and coalesce(cardinality(v_ids), 0) < want then
@@ -360,4 +411,4 @@ begin
   return v_ids;
 end $$;
 comment on function holdfast._take_exceptions is
-  'Under the lane lock: sweep if it is time, then what is due, then what turned up in gaps; at most want';
+  'Under the lane lock: what is due, then what turned up in gaps; at most want';

@@ -101,7 +101,7 @@ begin
   perform holdfast._return(lane.queue_id, v_freed, at, interval '0', null, false);
   -- A lease above the cursor register says where fresh messages start: it stays, empty, until the register has passed it.
   delete from holdfast.lease l where l.ctid = any (leases) and l.upto <= v_cursor and not l.ids && v_stay;
-  update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i in (select unnest(v_stay)))
+  update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i in (select unnest(v_stay))), lo = null
   where l.ctid = any (leases);
   get diagnostics kept = row_count;
   freed := cardinality(v_freed);

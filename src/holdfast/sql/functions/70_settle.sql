@@ -26,7 +26,7 @@ begin
       continue when v_mine = '{}';
       v_passes := 0;
       v_out := v_out || v_mine;
-      update holdfast.lease l set ids = array(select i from unnest(v_lease.ids) i where i not in (select unnest(v_mine)))
+      update holdfast.lease l set ids = array(select i from unnest(v_lease.ids) i where i not in (select unnest(v_mine))), lo = null
       where l.token = _unlease.token and l.part = v_lease.part;
       delete from holdfast.lease l using holdfast.lane n
       where l.token = _unlease.token and l.part = v_lease.part and l.ids = '{}'
@@ -49,8 +49,10 @@ begin
   end if;
   if strict and (cardinality(v_skipped) > 0 or cardinality(v_wanted) = 0) then
     perform holdfast._fail('QH304', 'the lease is lost',
-      format('%s of the messages are not held under this token.', case when cardinality(v_wanted) = 0 then 'All' else cardinality(v_skipped)::text end),
-      'The lease ran out, or the messages were settled before: roll back, and claim again.');
+      case when cardinality(v_wanted) = 0 then 'This token holds no message of this queue.'
+           else format('This token does not hold %s of the %s messages: %s%s.', cardinality(v_skipped), cardinality(v_wanted),
+                       array_to_string(v_skipped[1:5], ', '), case when cardinality(v_skipped) > 5 then ', …' else '' end) end,
+      'Pass queue and token as claim returned them. If they are right, the lease ran out, or the messages were settled or discarded before: roll back, and claim again.');
   end if;
   return (settled, v_skipped)::holdfast.settlement;
 end $$;
@@ -62,32 +64,41 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_lease record;
+  v_lo bigint;
+  v_upto bigint;
+  v_rows bigint;
   v_owned bigint[];
   v_done bigint[];
 begin
-  -- The plain case: a token with one lease, settled as a whole. Its ids are compared again when it is changed: somebody
-  -- may have been faster. Above the cursor register it must stay, empty. (offset 0: by the token first, whatever the planner thinks.)
-  select l.part, l.ids, l.upto <= coalesce(pg_sequence_last_value(n.cursor), 0) as passed into v_lease
-  from (select l.* from holdfast.lease l where l.token = ack.token and l.whole offset 0) l join holdfast.lane n on n.id = l.lane_id
-  where n.queue_name = ack.queue and pg_sequence_last_value(n.booted) = holdfast._boot_mark()
-    and l.ids <> '{}' and (ack.ids is null or ack.ids = l.ids);
-  if v_lease.passed then
-    delete from holdfast.lease l where l.token = ack.token and l.part = v_lease.part and l.ids = v_lease.ids;
-  elsif v_lease.part is not null then
-    update holdfast.lease l set ids = '{}' where l.token = ack.token and l.part = v_lease.part and l.ids = v_lease.ids;
+  -- The plain case: a token with one lease over a range of ids, settled as a whole. Above the cursor register it must
+  -- stay, empty; the two conditions on the register exclude each other, and it moves upwards only.
+  update holdfast.lease l set ids = '{}'
+  where l.token = ack.token and l.lo is not null and l.ids <> '{}' and (ack.ids is null or ack.ids = l.ids) and l.queue_name = ack.queue
+    and pg_sequence_last_value(l.booted) = holdfast._boot_mark() and l.upto > coalesce(pg_sequence_last_value(l.cursor), 0)
+  returning l.lo, l.upto into v_lo, v_upto;
+  if v_lo is null then
+    delete from holdfast.lease l
+    where l.token = ack.token and l.lo is not null and l.ids <> '{}' and (ack.ids is null or ack.ids = l.ids) and l.queue_name = ack.queue
+      and pg_sequence_last_value(l.booted) = holdfast._boot_mark() and l.upto <= coalesce(pg_sequence_last_value(l.cursor), 0)
+    returning l.lo, l.upto into v_lo, v_upto;
   end if;
-  v_owned := case when v_lease.part is not null and found then v_lease.ids else holdfast._unlease(ack.queue, ack.token, ack.ids) end;
-  if cardinality(v_owned) = 1 then
-    delete from holdfast.message m where m.id = v_owned[1];
-    v_done := case when found then v_owned else '{}' end;
-  else
-    with done as (delete from holdfast.message m where m.id = any (v_owned) returning m.id)
-    select coalesce(array_agg(d.id), '{}') into v_done from done d;
+  if v_lo is not null then
+    if v_upto = v_lo + 1 then
+      delete from holdfast.message m where m.id = v_lo;
+    else
+      delete from holdfast.message m where m.id >= v_lo and m.id < v_upto;
+    end if;
+    get diagnostics v_rows = row_count;
+    v_owned := coalesce(ack.ids, array(select generate_series(v_lo, v_upto - 1)));
+    if v_rows = v_upto - v_lo or (v_rows > 0 and strict is not true) then
+      return (v_owned, '{}'::bigint[])::holdfast.settlement;
+    end if;
+    -- Discarded at the moment of the claim. Of several it is not known which, only that not all are there: enough for strict.
+    return holdfast._settlement(v_owned, v_owned, '{}', strict);
   end if;
-  if ack.ids is null and cardinality(v_done) > 0 and cardinality(v_done) = cardinality(v_owned) then
-    return (v_done, '{}'::bigint[])::holdfast.settlement;
-  end if;
+  v_owned := holdfast._unlease(ack.queue, ack.token, ack.ids);
+  with done as (delete from holdfast.message m where m.id = any (v_owned) returning m.id)
+  select coalesce(array_agg(d.id), '{}') into v_done from done d;
   return holdfast._settlement(ack.ids, v_owned, v_done, strict);
 end $$;
 comment on function holdfast.ack is 'These messages (null: all under the token) are done: they end here';
@@ -175,11 +186,11 @@ begin
     update holdfast.lease l set deadline = _extend_lease.deadline where l.token = lease.token and l.part = lease.part;
     return;
   end if;
-  update holdfast.lease l set ids = array(select i from unnest(lease.ids) i where i not in (select unnest(_extend_lease.ids))), whole = false
+  update holdfast.lease l set ids = array(select i from unnest(lease.ids) i where i not in (select unnest(_extend_lease.ids))), lo = null
   where l.token = lease.token and l.part = lease.part;
-  insert into holdfast.lease (token, part, queue_id, lane_id, consumer, deadline, ids, upto, made_by, whole)
-  values (lease.token, holdfast._split_part(), lease.queue_id, lease.lane_id, lease.consumer, _extend_lease.deadline,
-          _extend_lease.ids, 0, pg_current_xact_id(), false);
+  insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, made_by)
+  values (lease.token, holdfast._split_part(), lease.queue_id, lease.lane_id, lease.queue_name, lease.booted, lease.cursor, lease.consumer,
+          _extend_lease.deadline, _extend_lease.ids, _extend_lease.ids, 0, pg_current_xact_id());
 end $$;
 comment on function holdfast._extend_lease is 'Set the deadline of a locked lease, or split some ids off into one of their own';
 

@@ -35,11 +35,17 @@ comment on function holdfast._bury is 'Move messages that used up their deliveri
 
 create or replace function holdfast._grave(queue text) returns holdfast.queue language plpgsql volatile
 as $$
+declare
+  v_grave holdfast.queue;
 begin
-  if not exists (select from holdfast.queue q where q.name = _grave.queue) then
+  loop
+    -- Whoever drops it is waited for, or has to wait until this burial is over.
+    select q.* into v_grave from holdfast.queue q where q.name = _grave.queue for key share;
+    if found then
+      return v_grave;
+    end if;
     perform holdfast._create_queue(_grave.queue, '{"dead_letter": false, "max_deliveries": 0}');
-  end if;
-  return holdfast._queue(_grave.queue);
+  end loop;
 end $$;
 comment on function holdfast._grave is 'A dead-letter queue, made on first use: it does not bury in turn';
 
@@ -59,8 +65,11 @@ begin
   perform holdfast._check_limit("limit");
   perform holdfast._check_filter(filter);
   perform holdfast._check_isolation('redrive');
-  select q.* into v_target from holdfast.queue q where q.name = coalesce(redrive.target, redrive.queue);
-  if not found then
+  -- Nobody drops the target while messages are moved to it.
+  select q.* into v_target from holdfast.queue q where q.name = coalesce(redrive.target, redrive.queue) for key share;
+  if not found and redrive.target is null then
+    perform holdfast._no_queue(redrive.queue);
+  elsif not found then
     perform holdfast._fail('QH105', format('target queue "%s" does not exist', left(redrive.target, 200)), 'Nothing was moved.',
       'Create it with holdfast.create_queue, or check the spelling.');
   end if;
@@ -172,7 +181,7 @@ begin
   -- Whoever holds one learns that it is gone: its id leaves the lease. (A claim that takes it at this moment keeps the id
   -- in its lease; it settles nothing.)
   for v_lease in select distinct h.token, h.part from holdfast._holders(v_ids) h order by 1, 2 loop
-    update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i not in (select unnest(v_ids)))
+    update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i not in (select unnest(v_ids))), lo = null
     where l.token = v_lease.token and l.part = v_lease.part;
   end loop;
   with gone as (delete from holdfast.message m where m.id = any (v_ids) returning m.id)

@@ -122,6 +122,10 @@ begin
            v_now - b.oldest, b.exact and v_dead <= 10000, v_queue.paused,
            jsonb_build_object('sent', b.drawn, 'ended', greatest(b.drawn - (b.ready + b.scheduled + b.blocked + b.in_flight), 0))
     from best b;
+exception
+  when internal_error then
+    perform holdfast._check_there(v_queue);
+    raise;
 end $$;
 comment on function holdfast.queue_stats is
   'Figures of a queue. exact: false means that some are estimates (above 10,000). counters count ids, those of rolled-back sends included';
@@ -163,7 +167,7 @@ begin
   return query
     select i.id, h.token, h.part, h.consumer, h.deadline
     from unnest(_holders.ids) i(id) cross join lateral (
-      (select l.token, l.part, l.consumer, l.deadline from holdfast.lease l where l.upto = 0 and l.ids @> array[i.id] limit 1)
+      (select l.token, l.part, l.consumer, l.deadline from holdfast.lease l where l.upto = 0 and l.scattered @> array[i.id] and i.id = any (l.ids) limit 1)
       union all
       (select l.token, l.part, l.consumer, l.deadline from holdfast.lease l
        where l.lane_id = (i.id >> 40)::int and l.upto > 0 and i.id = any (l.ids)
@@ -293,6 +297,10 @@ begin
     v_left := v_left - v_shown;
     exit when v_left <= 0;
   end loop;
+exception
+  when internal_error then
+    perform holdfast._check_there(v_queue);
+    raise;
 end $$;
 comment on function holdfast.browse is
   'Look at messages without taking them: a page by priority and id; pass the last id as after for the next one';

@@ -46,28 +46,55 @@ begin
 end $$;
 comment on function holdfast._tally is 'Count in full what queue_stats counts up to 10,000';
 
-create or replace function holdfast._end_overdue_holders() returns int language plpgsql volatile
+create or replace function holdfast._lane_holders()
+returns table (queue text, priority int, pid int, "user" text, application text, client text, state text, since timestamptz, prepared text)
+language plpgsql stable
+as $$
+begin
+  -- The engine takes lane locks for a transaction. One that is held outside a transaction was taken by a stranger, before
+  -- its session fell idle: any user of the database can take an advisory lock. Of a prepared transaction there is no process.
+  return query
+    select l.queue_name, l.priority::int, k.pid, coalesce(a.usename, p.owner)::text, nullif(a.application_name, ''), host(a.client_addr),
+           a.state, coalesce(a.xact_start, a.state_change, p.prepared), p.gid
+    from pg_locks k join holdfast.lane l on l.id = k.objid::bigint
+      left join pg_stat_activity a on a.pid = k.pid
+      left join pg_locks x on k.pid is null and x.pid is null and x.virtualtransaction = k.virtualtransaction
+        and x.locktype = 'transactionid' and x.mode = 'ExclusiveLock'
+      left join pg_prepared_xacts p on p.transaction = x.transactionid
+    where k.locktype = 'advisory' and k.classid = holdfast._lane_lock() and k.objsubid = 2 and k.granted
+      and k.database = holdfast._database_oid() and k.pid is distinct from pg_backend_pid();
+end $$;
+comment on function holdfast._lane_holders is
+  'Who holds a lane, other than this session, and since when at the latest: the start of the transaction, or when the session fell idle. null: the owner of the schema may not see that';
+
+create or replace function holdfast._end_holder(process int) returns boolean language plpgsql volatile
+as $$
+begin
+  return pg_terminate_backend(process);
+exception
+  when insufficient_privilege then
+    raise warning 'process % has held a lane for over five minutes, and may not be ended by this user', process
+      using hint = 'Let a superuser call pg_terminate_backend, or make the owner of the schema a member of pg_signal_backend.';
+    return false;
+end $$;
+comment on function holdfast._end_holder is 'End a session that holds a lane, if the owner of the schema may';
+
+create or replace function holdfast._end_overdue_holders(out ended int, out remaining jsonb) language plpgsql volatile
 as $$
 declare
-  v_holder record;
-  v_ended int := 0;
+  v_overdue jsonb;
+  v_ended int[];
 begin
-  for v_holder in
-    select distinct k.pid from pg_locks k join pg_stat_activity a on a.pid = k.pid
-    where k.locktype = 'advisory' and k.classid = holdfast._lane_lock() and k.objsubid = 2 and k.granted
-      and k.database = holdfast._database_oid() and k.pid <> pg_backend_pid()
-      and a.xact_start < clock_timestamp() - interval '5 minutes'
-  loop
-    begin
-      v_ended := v_ended + pg_terminate_backend(v_holder.pid)::int;
-    exception
-      when insufficient_privilege then
-        raise warning 'process % has held a lane for over five minutes, and may not be ended by this user', v_holder.pid;
-    end;
-  end loop;
-  return v_ended;
+  select coalesce(jsonb_agg(jsonb_strip_nulls(to_jsonb(h)) order by h.since, h.pid, h.queue, h.priority desc), '[]') into v_overdue
+  from holdfast._lane_holders() h where coalesce(h.since, '-infinity') < clock_timestamp() - interval '5 minutes';
+  v_ended := array(select e.pid from (select distinct (o ->> 'pid')::int as pid from jsonb_array_elements(v_overdue) o
+                                      where o ? 'pid' and o ? 'since') e where holdfast._end_holder(e.pid));
+  ended := cardinality(v_ended);
+  remaining := (select coalesce(jsonb_agg(o), '[]') from jsonb_array_elements(v_overdue) o
+                where (o ->> 'pid')::int = any (v_ended) is not true);
 end $$;
-comment on function holdfast._end_overdue_holders is 'End sessions that claimed and kept their transaction open for five minutes: they block a lane';
+comment on function holdfast._end_overdue_holders is
+  'End sessions that have kept a lane for five minutes: in a transaction that claimed, or idle with a lock of their own. remaining: those that cannot be ended';
 
 create or replace function holdfast._maintain_lane(lane holdfast.lane, at timestamptz) returns jsonb language plpgsql volatile
 as $$
@@ -104,10 +131,10 @@ declare
   v_swept int := 0;
   v_found int := 0;
   v_busy int := 0;
-  v_ended int;
+  v_overdue record;
 begin
   perform holdfast._check_isolation('maintain');
-  v_ended := holdfast._end_overdue_holders();
+  v_overdue := holdfast._end_overdue_holders();
   for v_lane in select l.* from holdfast.lane l order by (l.id <= v_turn), l.id loop
     if pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) and holdfast._unchanged(v_lane) then
       v_did := holdfast._maintain_lane(v_lane, holdfast.now());
@@ -122,7 +149,7 @@ begin
     exit when clock_timestamp() > v_began + interval '100 ms';
   end loop;
   return jsonb_build_object('lanes', v_lanes, 'busy', v_busy, 'booted', v_booted, 'swept', v_swept, 'found', v_found,
-                            'holders_ended', v_ended, 'done', v_lanes >= (select count(*) from holdfast.lane));
+                            'holders_ended', v_overdue.ended, 'holders', v_overdue.remaining, 'done', v_lanes >= (select count(*) from holdfast.lane));
 end $$;
 comment on function holdfast.maintain is
   'Sweep, audit and count, some lanes a call, in turn; call it every few seconds, and again while done is false. found: messages that were stranded';

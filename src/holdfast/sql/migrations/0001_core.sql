@@ -114,6 +114,7 @@ create table holdfast.lane (
   booted regclass,
   ids regclass,
   cursor regclass,
+  care_at regclass,
   sweep_at regclass,
   due_floor regclass,
   due_walk regclass,
@@ -128,10 +129,11 @@ create table holdfast.lane (
 create unique index lane_of_queue on holdfast.lane (queue_id, priority desc, shard);
 create index lane_by_name on holdfast.lane (queue_name, priority desc, shard);
 comment on table holdfast.lane is 'Lanes: a queue''s (priority, shard) streams with their registers';
-comment on column holdfast.lane.queue_name is 'this and the next four: copies of the queue''s, so that claim and ack read one row';
+comment on column holdfast.lane.queue_name is 'this and the next four: copies of the queue''s, so that claim reads one row';
 comment on column holdfast.lane.booted is 'register: the mark of the boot row that was last seen committed';
 comment on column holdfast.lane.ids is 'logged sequence: draws the ids, lane * 2^40 + 1 and up';
 comment on column holdfast.lane.cursor is 'register: the first id that no committed claim has passed';
+comment on column holdfast.lane.care_at is 'register: until when claims may do without a look at the next registers, in microseconds of the real clock';
 comment on column holdfast.lane.sweep_at is 'register: when to sweep next, in microseconds';
 comment on column holdfast.lane.due_floor is 'register: no due row lies below this time, in microseconds';
 comment on column holdfast.lane.due_walk is 'register: when to walk the due rows from the bottom again';
@@ -177,21 +179,27 @@ create unlogged table holdfast.lease (
   part int not null,
   queue_id int not null,
   lane_id int not null,
+  queue_name text not null,
+  booted regclass not null,
+  cursor regclass not null,
   consumer text,
   deadline timestamptz not null,
   ids bigint[] not null,
+  scattered bigint[],
+  lo bigint,
   upto bigint not null,
   made_by xid8 not null,
-  whole boolean not null,
   primary key (token, part)
 ) with (fillfactor = 70, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0,
         autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create index lease_upto on holdfast.lease (lane_id, upto) where upto > 0;
 create index lease_deadline on holdfast.lease (lane_id, deadline);
-create index lease_scattered on holdfast.lease using gin (ids) with (fastupdate = off) where upto = 0;
+create index lease_scattered on holdfast.lease using gin (scattered) with (fastupdate = off) where upto = 0;
 comment on table holdfast.lease is
   'Leases. upto > 0: ids from the cursor, which stood at upto afterwards. upto = 0: ids from anywhere else';
-comment on column holdfast.lease.whole is 'this is the only lease of its token: what ack asks first';
+comment on column holdfast.lease.queue_name is 'this and the next two: copies of the lane''s, so that ack reads one row';
+comment on column holdfast.lease.scattered is 'for upto = 0: the ids as they were at first. No index is on ids, so that settling changes none';
+comment on column holdfast.lease.lo is 'not null: the only lease of its token, over all ids from lo to upto - 1: what ack asks first';
 comment on column holdfast.lease.part is 'tells the leases of one token apart: the lane id, its negative for upto = 0, a random number for a part split off';
 
 create unlogged table holdfast.gap (

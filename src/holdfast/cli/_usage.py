@@ -1,0 +1,49 @@
+"""Wrong usage: shown to people as typer does it, told to machines like every other error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from ._ending import ExitCode
+from ._output import Output
+
+# typer gives no name to the base of its usage errors; it differs between typer's versions.
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+class Root(TyperGroup):
+    """The command tree."""
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Run a command and exit."""
+        words = arguments[0] if arguments else options.get("args")
+        if not wants_json(sys.argv[1:] if words is None else words):
+            return super().main(*arguments, **options)
+        for command in self.commands.values():
+            if isinstance(command, TyperGroup):
+                command.no_args_is_help = False  # help would go to stdout
+        try:
+            code = super().main(*arguments, **{**options, "standalone_mode": False})
+        except USAGE_ERROR as error:
+            tell(error)
+            code = ExitCode.USAGE
+        except typer.Abort:
+            code = ExitCode.ERROR
+        sys.exit(code or ExitCode.OK)
+
+
+def wants_json(words: Sequence[str]) -> bool:
+    """Whether --json is among the options."""
+    options = words[: words.index("--")] if "--" in words else words
+    return "--json" in options
+
+
+def tell(error: Any) -> None:
+    """One JSON object on stderr, of the same shape as other errors."""
+    hint = f"Try: {error.ctx.command_path} --help" if error.ctx else None
+    Output(as_json=True).error(error.format_message(), hint=hint)

@@ -1,0 +1,81 @@
+"""What PostgreSQL's own refusals mean for a verb: JSON that it does not take, and rights that are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+
+import psycopg
+
+from ._errors import HoldfastError, make_error
+
+# What sql/functions/90_grants.sql gives each role; bulk_send is an insert into the inbox.
+VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "holdfast_producer": frozenset({"send", "send_batch", "send_many", "bulk_send", "now"}),
+        "holdfast_consumer": frozenset(
+            {"claim", "next", "ack", "nack", "release", "extend", "held", "holders"}
+            | {"listen", "browse", "message", "queue_stats", "now"}
+        ),
+        "holdfast_monitor": frozenset({"queue_stats", "queues", "leases", "now"}),
+    }
+)
+ADMIN = "holdfast_admin"
+
+# invalid_text_representation, untranslatable_character: of JSON, since all else is checked before it is sent.
+BAD_JSON = ("22P02", "22P05")
+CODES: Mapping[str, str] = MappingProxyType(
+    {
+        "create_queue": "QH104",
+        "configure_queue": "QH104",
+        "configure_defaults": "QH104",
+        "redrive": "QH403",
+        "send": "QH203",
+        "send_batch": "QH203",
+        "send_many": "QH203",
+        "bulk_send": "QH203",
+    }
+)
+
+
+@contextmanager
+def explained(verb: str) -> Iterator[None]:
+    """Note which role is missing; make an error of Holdfast out of JSON that PostgreSQL does not take."""
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        error.add_note(f"Hint: {needed(verb)}")
+        raise
+    except psycopg.DataError as error:
+        if error.sqlstate not in BAD_JSON or verb not in CODES:
+            raise
+        raise bad_json(CODES[verb], error) from error
+
+
+@contextmanager
+def admitted() -> Iterator[None]:
+    """Say of a user who may not even look at the schema what that means."""
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        error.add_note("Hint: This user has none of Holdfast's roles.")
+        raise
+
+
+def needed(verb: str) -> str:
+    """Which roles may use a verb."""
+    roles = [*(role for role, verbs in VERBS.items() if verb in verbs), ADMIN]
+    return f"{verb} needs a role that this user does not have: {' or '.join(roles)}."
+
+
+def bad_json(code: str, error: psycopg.Error) -> HoldfastError:
+    """JSON with what PostgreSQL has no place for."""
+    said = (error.diag.message_primary, error.diag.message_detail)
+    return make_error(
+        code,
+        "PostgreSQL does not take this JSON",
+        ". ".join(part.rstrip(".") for part in said if part) + ".",
+        "JSON has no NaN and no Infinity, and PostgreSQL stores no \\u0000 and no single surrogates: "
+        "leave them out, or send bytes as the body.",
+    )

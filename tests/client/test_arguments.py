@@ -1,0 +1,212 @@
+"""What arguments may be. Claims pinned here:
+
+1. A duration is a timedelta or a number of seconds, in a configuration too.
+2. A value of the wrong type is a TypeError that names the argument and what it takes; nothing is sent.
+3. JSON and text that PostgreSQL cannot store have a code of Holdfast's.
+4. A single text or object is not taken for many messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import date, timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from holdfast import ERRORS, AsyncHoldfast, InvalidScheduleError, InvalidTtlError, NewMessage
+
+Scenario = Callable[[AsyncHoldfast], Awaitable[Any]]
+TRACE = "6f1c2c9e-6f57-4b0e-9d0e-0c8a5a3f7a11"
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"delay": "5 min"}, "delay takes a timedelta or a number of seconds, not the str '5 min'"),
+    ({"delay": True}, "delay takes a timedelta or a number of seconds, not the bool True"),
+    ({"ttl": "1 day"}, "ttl takes a timedelta or a number of seconds, not the str '1 day'"),
+    ({"body": "text"}, r"body takes bytes \(text is a payload, or has to be encoded\), not the str 'text'"),
+    ({"content_type": b"image/png"}, r"content_type takes text \(str\), not the bytes b'image/png'"),
+    ({"tag": 7}, r"tag takes text \(str\), not the int 7"),
+    ({"priority": "high"}, "priority takes a whole number, not the str 'high'"),
+    ({"priority": 1.5}, "priority takes a whole number, not the float 1.5"),
+    ({"max_deliveries": True}, "max_deliveries takes a whole number, not the bool True"),
+    ({"deliver_at": "tomorrow"}, "deliver_at takes a datetime, not the str 'tomorrow'"),
+    ({"expires_at": date(2040, 1, 1)}, "expires_at takes a datetime, not the date"),
+    ({"correlation_id": "4711"}, "correlation_id takes a UUID, not the str '4711'"),
+]
+# Each is JSON to Python's json module.
+UNSTORABLE = [float("nan"), {"a": [float("inf")]}, "a\0b", {"\0": 1}, "\ud800"]
+
+
+# --- 1. durations --------------------------------------------------------------------------------
+
+
+async def test_durations_of_a_configuration_may_be_timedeltas(client: AsyncHoldfast) -> None:
+    await client.configure_defaults({"ttl": timedelta(days=2)})
+    await client.create_queue("orders", {"lease": timedelta(minutes=2), "max_deliveries": 3})
+
+    effective = await client.configure_queue(
+        "orders", {"backoff": {"base": timedelta(milliseconds=1500), "factor": 3, "cap": timedelta(hours=1)}}
+    )
+
+    assert (effective["lease"], effective["ttl"], effective["max_deliveries"]) == (120, 172_800, 3)
+    backoff = effective["backoff"]
+    assert (backoff["base"], backoff["factor"], backoff["cap"]) == (1.5, 3, 3600)
+
+
+async def test_the_same_configuration_in_timedeltas_is_the_same(client: AsyncHoldfast) -> None:
+    await client.create_queue("orders", {"lease": timedelta(minutes=2)})
+
+    assert await client.create_queue("orders", {"lease": timedelta(seconds=120)}) is False
+    assert await client.create_queue("orders", {"lease": 120}) is False
+
+
+@pytest.mark.parametrize("delay", [float("inf"), float("nan"), 1e300])
+async def test_a_number_that_is_no_length_of_time_is_refused(client: AsyncHoldfast, delay: float) -> None:
+    with pytest.raises(ValueError, match="delay is no length of time"):
+        await client.send("orders", 1, delay=delay)
+
+
+async def test_a_duration_beyond_the_calendar_is_out_of_range_in_bulk_too(client: AsyncHoldfast) -> None:
+    await client.create_queue("orders")
+
+    with pytest.raises(InvalidScheduleError):
+        await client.bulk_send("orders", [NewMessage(delay=timedelta.max)])
+    with pytest.raises(InvalidTtlError):
+        await client.bulk_send("orders", [NewMessage(ttl=timedelta.max)])
+
+
+# --- 2. types ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=[next(iter(options)) for options, _ in WRONG])
+async def test_a_message_with_an_option_of_the_wrong_type_is_refused_unsent(
+    client: AsyncHoldfast, options: dict[str, Any], message: str
+) -> None:
+    await client.create_queue("orders")
+
+    with pytest.raises(TypeError, match=message):
+        await client.send("orders", **options)
+    with pytest.raises(TypeError, match=message):
+        await client.send_many("orders", [1, NewMessage(**options)])
+    with pytest.raises(TypeError, match=message):
+        await client.bulk_send("orders", [1, NewMessage(**options)])
+
+    assert (await client.queue_stats("orders")).depth == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda c: c.claim("q", "ten"), "max takes a whole number"),
+        (lambda c: c.claim("q", lease="1 min"), "lease takes a timedelta or a number of seconds"),
+        (lambda c: c.claim("q", wait="1 min"), "wait takes a timedelta or a number of seconds"),
+        (lambda c: c.claim(b"q"), "queue takes text"),
+        (lambda c: c.ack("q", "1"), "token takes a whole number, not the str '1'"),
+        (lambda c: c.ack("q", 1, 7), "ids takes whole numbers, such as a list of ids, not the int 7"),
+        (lambda c: c.ack("q", 1, "123"), "ids takes whole numbers"),
+        (lambda c: c.ack("q", 1, ["1"]), "each of ids takes a whole number, not the str '1'"),
+        (lambda c: c.ack("q", 1, strict="no"), "strict takes True or False"),
+        (lambda c: c.nack("q", 1, error=ValueError("x")), "error takes text"),
+        (lambda c: c.browse("q", limit="20"), "limit takes a whole number"),
+        (lambda c: c.create_queue(None), r"queue takes text \(str\), not None"),
+        (lambda c: c.ack("q", None), "token takes a whole number, not None"),
+        (lambda c: c.message("q", None), "id takes a whole number, not None"),
+        (lambda c: c.discard("q", None), "ids takes whole numbers, such as a list of ids, not None"),
+    ],
+)
+async def test_an_argument_of_the_wrong_type_is_named(
+    client: AsyncHoldfast, call: Scenario, message: str
+) -> None:
+    await client.create_queue("q")
+
+    with pytest.raises(TypeError, match=message):
+        await call(client)
+
+
+async def test_other_kinds_of_bytes_whole_numbers_and_uuids_are_taken(client: AsyncHoldfast) -> None:
+    class Three:
+        def __index__(self) -> int:
+            return 3
+
+    options: dict[str, Any] = {"body": bytearray(b"\x00\xff"), "priority": Three(), "correlation_id": TRACE}
+    await client.create_queue("orders")
+
+    await client.send("orders", **options)
+    await client.send_many("orders", [NewMessage(**options)])
+    await client.bulk_send("orders", [NewMessage(**options)])
+
+    deliveries = await client.claim("orders", 10)
+    assert [(d.body, d.priority, d.correlation_id) for d in deliveries] == [(b"\x00\xff", 3, UUID(TRACE))] * 3
+
+
+# --- 3. what PostgreSQL cannot store -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", UNSTORABLE, ids=ascii)
+async def test_json_that_postgresql_cannot_store_is_an_invalid_message(
+    client: AsyncHoldfast, value: Any
+) -> None:
+    await client.create_queue("q")
+    ways: list[Awaitable[Any]] = [
+        client.send("q", value),
+        client.send("q", Jsonb(value)),
+        client.send("q", 1, headers={"h": value}),
+        client.send_batch("q", [1, value]),
+        client.send_many("q", [1, value]),
+        client.bulk_send("q", [1, value]),
+    ]
+
+    for way in ways:
+        with pytest.raises(ERRORS["QH203"]) as caught:
+            await way
+        assert caught.value.code == "QH203"
+        assert caught.value.detail
+        assert "NaN" in (caught.value.hint or "")
+        assert isinstance(caught.value.__cause__, psycopg.DataError)
+
+    assert (await client.queue_stats("q")).depth == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "call"),
+    [
+        ("QH104", lambda c: c.create_queue("r", {"max_deliveries": float("nan")})),
+        ("QH104", lambda c: c.configure_queue("q", None)),
+        ("QH104", lambda c: c.configure_queue("q", {"dead_letter": "\0"})),
+        ("QH104", lambda c: c.configure_defaults({"lease": float("inf")})),
+        ("QH403", lambda c: c.redrive("q", filter={"error": "\0"})),
+        ("QH103", lambda c: c.create_queue("a\0b")),
+        ("QH103", lambda c: c.redrive("q", target="a\0b")),
+        ("QH401", lambda c: c.browse("q", "\0")),
+        ("QH203", lambda c: c.send("q", 1, tag="a\0b")),
+        ("QH203", lambda c: c.bulk_send("q", [NewMessage(tag="\ud800")])),
+        ("QH203", lambda c: c.nack("q", 1, error="a\0b")),
+    ],
+)
+async def test_other_things_that_postgresql_cannot_store_have_the_code_of_what_they_were_to_be(
+    client: AsyncHoldfast, code: str, call: Scenario
+) -> None:
+    await client.create_queue("q")
+
+    with pytest.raises(ERRORS[code]) as caught:
+        await call(client)
+
+    assert caught.value.code == code
+    assert caught.value.hint
+
+
+# --- 4. one is not many ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("single", ["text", b"bytes", {"order": 1}, 7])
+async def test_a_single_text_or_object_is_not_many_messages(client: AsyncHoldfast, single: Any) -> None:
+    await client.create_queue("q")
+
+    with pytest.raises(TypeError, match="payloads takes several messages, such as a list, not the"):
+        await client.send_batch("q", single)
+    with pytest.raises(TypeError, match="messages takes several messages, such as a list, not the"):
+        await client.send_many("q", single)
+    with pytest.raises(TypeError, match="messages takes several messages, such as a list, not the"):
+        await client.bulk_send("q", single)
