@@ -3,9 +3,9 @@
 1. Two acks of a range at once: one settles it, the other waits and is told so.
 2. An ack waits for whoever is splitting the range or giving some of it back, and settles what is left.
 3. An ack waits for the sweep that is taking its lease back, and settles nothing, or what that had to leave.
-4. A message that somebody discards while it is being claimed is not said to be settled; of several acked at once
-   it counts with the others, unless the ack is strict: that refuses.
-   The figures count it as in flight until the lease ends; nobody can extend it, or is shown as its holder.
+4. A message that somebody discards while it is being claimed is not said to be settled; of several
+   acked at once it counts with the others, unless the ack is strict: that refuses.
+   The figures count it as in flight until the lease ends; nobody can extend it or is shown as holder.
 5. A range ends before an id whose sender is still open; a claim is filled up from behind it all the same, and
    the message is delivered when it commits.
 6. A lane that was dropped, or repaired, while a claim waited for it is not claimed from as it was.
