@@ -55,10 +55,10 @@ class Arena:
     def checkpoint(self) -> None:
         self.admin.run("checkpoint")
 
-    def preload(self, messages: int) -> None:
+    def preload(self, messages: int, clients: int = PRELOAD_CLIENTS) -> None:
         """Send a backlog, then let the planner know of it, as autovacuum would have."""
-        crew = self.crew(PRELOAD_CLIENTS, send(PRELOAD_BATCH), warm_calls=0)
-        crew.lap(-(-messages // PRELOAD_CLIENTS))
+        crew = self.crew(clients, send(min(PRELOAD_BATCH, -(-messages // clients))), warm_calls=0)
+        crew.lap(-(-messages // clients))
         self.release()
         self.admin.run("analyze")
 

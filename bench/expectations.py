@@ -62,7 +62,7 @@ def _claims(results: Results) -> Iterator[Expectation]:
         yield from _against(results, f"claim-ack-x100-{consumers}", "cpu_us", BATCH_CPU)
     for case in ("claim-ack-x100-1", "claim-ack-x100-aged"):
         yield from _against(results, case, "wal_bytes", BATCH_WAL)
-    for consumers in ("1", "8", "64"):
+    for consumers in ("1", "8", "64", "8-shards", "64-shards"):
         yield from _against(results, f"claim-ack-x1-{consumers}", "cpu_us", SINGLE_CPU)
 
 

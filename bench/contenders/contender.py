@@ -62,4 +62,7 @@ class Contender(Protocol):
     def install(self, url: str) -> None:
         """Into an empty database: the schema, and one queue with default settings."""
 
+    def divide(self, url: str, shards: int) -> None:
+        """Let the queue serve so many claims at once, where that is a setting."""
+
     def session(self, url: str) -> Session: ...

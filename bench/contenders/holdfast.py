@@ -75,6 +75,11 @@ class Holdfast:
         link.run(f"select holdfast.create_queue('{QUEUE}')")
         link.close()
 
+    def divide(self, url: str, shards: int) -> None:
+        link = Link(url)
+        link.run(f"""select holdfast.configure_queue('{QUEUE}', '{{"shards": {shards}}}')""")
+        link.close()
+
     def session(self, url: str) -> HoldfastSession:
         return HoldfastSession(url)
 

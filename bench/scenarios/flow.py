@@ -12,12 +12,20 @@ from bench.scenarios.scale import Scale
 
 CONSUMERS = (1, 8, 64)
 BATCH = 100
+SHARDS = 8
 NACK_SHARE = 0.1
 NACK_DELAY_S = 0.1
 
 
 def cases(scale: Scale) -> list[Case]:
-    return [*_sends(scale), *_claims(scale), _aged(scale), *_nexts(scale), _nacks(scale)]
+    return [
+        *_sends(scale),
+        *_claims(scale),
+        *_divided(scale),
+        _aged(scale),
+        *_nexts(scale),
+        _nacks(scale),
+    ]
 
 
 def _sends(scale: Scale) -> list[Case]:
@@ -48,6 +56,19 @@ def _claims(scale: Scale) -> list[Case]:
     ]
 
 
+def _divided(scale: Scale) -> list[Case]:
+    """Many consumers that claim one by one share a lock; shards are the setting for that."""
+    return [
+        Case(
+            f"claim-ack-x1-{consumers}-shards",
+            "claim",
+            f"claim + ack ×1, {consumers} consumers, {SHARDS} shards",
+            _drain(work.claim_ack(1), 1, consumers, scale, shards=SHARDS),
+        )
+        for consumers in CONSUMERS[1:]
+    ]
+
+
 def _aged(scale: Scale) -> Case:
     """A checkpoint between send and claim: every page's first change is logged whole."""
     title = "claim + ack ×100, 1 consumer, after a checkpoint"
@@ -75,12 +96,17 @@ def _nacks(scale: Scale) -> Case:
 
 
 def _drain(
-    task: Work, size: int, consumers: int, scale: Scale, *, aged: bool = False
+    task: Work, size: int, consumers: int, scale: Scale, *, aged: bool = False, shards: int = 1
 ) -> Callable[[Arena], Course]:
     quota = _quota(scale, size, consumers)
 
     def ready(arena: Arena) -> Course:
-        arena.preload(_backlog(size, consumers, quota))
+        if shards > 1:
+            # A session sends into one shard: one sender for each, and enough in every shard.
+            arena.contender.divide(arena.url, shards)
+            arena.preload(2 * _backlog(size, consumers, quota), clients=shards)
+        else:
+            arena.preload(_backlog(size, consumers, quota))
         if aged:
             arena.checkpoint()
         return Course(arena.crew(consumers, task), quota)

@@ -1944,11 +1944,15 @@ end $$;
 comment on function holdfast._tend is
   'Under the lane lock: sweep if it is time, and say until when claims need no care. false: gaps or due messages below the floor are to be looked at now';
 
+create or replace function holdfast._turn(shard int, shards int) returns int language sql stable
+  return (shard - pg_backend_pid() % shards + shards) % shards;
+comment on function holdfast._turn is 'When this session comes to a shard: 0 is its own, where it sends to';
+
 create or replace function holdfast._lane_order(queue text, but int default 0) returns int[] language plpgsql stable
 as $$
 declare
   v_lanes int[] := array(select l.id from holdfast.lane l where l.queue_name = _lane_order.queue and l.id <> but
-                         order by l.priority desc, (l.shard + pg_backend_pid()) % l.shards);
+                         order by l.priority desc, holdfast._turn(l.shard, l.shards));
 begin
   if v_lanes = '{}' and but = 0 then
     perform holdfast._no_queue(_lane_order.queue);
@@ -1972,6 +1976,7 @@ declare
   v_deadline timestamptz;
   v_token bigint := holdfast._token();
   v_left int := max;
+  v_wait boolean;
   v_waited boolean := false;
   v_relaxed text;
   v_one holdfast.delivery;
@@ -1990,7 +1995,12 @@ begin
   -- select into takes the first row and stops: a limit would be one more node to set up.
   select l.* into v_lane from holdfast.lane l where l.queue_name = claim.queue order by l.priority desc, l.shard;
   if v_lane.shards is distinct from 1 then
-    v_order := holdfast._lane_order(claim.queue);
+    -- Every session starts with a shard of its own.
+    select l.* into v_lane from holdfast.lane l
+    where l.queue_name = claim.queue and l.priority = v_lane.priority and l.shard = pg_backend_pid() % v_lane.shards;
+    if not found then
+      v_order := holdfast._lane_order(claim.queue);
+    end if;
   end if;
   loop
     if v_order is not null then
@@ -2002,9 +2012,9 @@ begin
     exit when v_lane.paused;
     if not pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) then
       -- Another shard may be free; only the last one is worth waiting for, and only once a call.
-      continue when v_waited or (v_lane.shard + pg_backend_pid()) % v_lane.shards < v_lane.shards - 1;
-      v_waited := true;
-      if not holdfast._await_lane(v_lane) then
+      v_wait := not v_waited and holdfast._turn(v_lane.shard, v_lane.shards) = v_lane.shards - 1;
+      v_waited := v_waited or v_wait;
+      if not v_wait or not holdfast._await_lane(v_lane) then
         v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_lane.id));
         continue;
       end if;
@@ -3208,7 +3218,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'c512016dd20f9f9aba9d5621c3855780d590f2e5a6dcb8c1e79658822adef1ad', false);
+values (0, 'functions', 'f86c1a2bbcfe47000d830be9b62db5253cffe6631293f44b6c34f00cb61a0853', false);
 \else
 do $install$
 begin
@@ -3216,7 +3226,7 @@ begin
         select from holdfast.migration as there
         full join (values
             (1, '86c6a1cfec1e10b80053d0eae1e3e766908015075f3981aac669dcbe76a336fd'),
-            (0, 'c512016dd20f9f9aba9d5621c3855780d590f2e5a6dcb8c1e79658822adef1ad')
+            (0, 'f86c1a2bbcfe47000d830be9b62db5253cffe6631293f44b6c34f00cb61a0853')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

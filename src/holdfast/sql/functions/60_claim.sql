@@ -257,11 +257,15 @@ end $$;
 comment on function holdfast._tend is
   'Under the lane lock: sweep if it is time, and say until when claims need no care. false: gaps or due messages below the floor are to be looked at now';
 
+create or replace function holdfast._turn(shard int, shards int) returns int language sql stable
+  return (shard - pg_backend_pid() % shards + shards) % shards;
+comment on function holdfast._turn is 'When this session comes to a shard: 0 is its own, where it sends to';
+
 create or replace function holdfast._lane_order(queue text, but int default 0) returns int[] language plpgsql stable
 as $$
 declare
   v_lanes int[] := array(select l.id from holdfast.lane l where l.queue_name = _lane_order.queue and l.id <> but
-                         order by l.priority desc, (l.shard + pg_backend_pid()) % l.shards);
+                         order by l.priority desc, holdfast._turn(l.shard, l.shards));
 begin
   if v_lanes = '{}' and but = 0 then
     perform holdfast._no_queue(_lane_order.queue);
@@ -285,6 +289,7 @@ declare
   v_deadline timestamptz;
   v_token bigint := holdfast._token();
   v_left int := max;
+  v_wait boolean;
   v_waited boolean := false;
   v_relaxed text;
   v_one holdfast.delivery;
@@ -303,7 +308,12 @@ begin
   -- select into takes the first row and stops: a limit would be one more node to set up.
   select l.* into v_lane from holdfast.lane l where l.queue_name = claim.queue order by l.priority desc, l.shard;
   if v_lane.shards is distinct from 1 then
-    v_order := holdfast._lane_order(claim.queue);
+    -- Every session starts with a shard of its own.
+    select l.* into v_lane from holdfast.lane l
+    where l.queue_name = claim.queue and l.priority = v_lane.priority and l.shard = pg_backend_pid() % v_lane.shards;
+    if not found then
+      v_order := holdfast._lane_order(claim.queue);
+    end if;
   end if;
   loop
     if v_order is not null then
@@ -315,9 +325,9 @@ begin
     exit when v_lane.paused;
     if not pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) then
       -- Another shard may be free; only the last one is worth waiting for, and only once a call.
-      continue when v_waited or (v_lane.shard + pg_backend_pid()) % v_lane.shards < v_lane.shards - 1;
-      v_waited := true;
-      if not holdfast._await_lane(v_lane) then
+      v_wait := not v_waited and holdfast._turn(v_lane.shard, v_lane.shards) = v_lane.shards - 1;
+      v_waited := v_waited or v_wait;
+      if not v_wait or not holdfast._await_lane(v_lane) then
         v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_lane.id));
         continue;
       end if;
