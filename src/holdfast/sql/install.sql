@@ -122,11 +122,13 @@ create table holdfast.queue (
   shards smallint not null,
   notify boolean not null,
   max_payload int not null,
+  plain boolean not null,
   asleep regclass,
   depth regclass,
   counted_at regclass
 );
 comment on table holdfast.queue is 'Queues: the overrides (config) and the effective configuration';
+comment on column holdfast.queue.plain is 'nothing is asked of claims but messages: no order, no limit, nothing kept';
 comment on column holdfast.queue.asleep is 'register: until when some consumer sleeps on this queue, in microseconds';
 comment on column holdfast.queue.depth is 'register: the depth last measured for max_depth';
 comment on column holdfast.queue.counted_at is 'register: when it was measured, in microseconds';
@@ -148,6 +150,7 @@ create table holdfast.lane (
   lease interval,
   max_deliveries int,
   shards smallint,
+  plain boolean,
   booted regclass,
   ids regclass,
   cursor regclass,
@@ -166,7 +169,7 @@ create table holdfast.lane (
 create unique index lane_of_queue on holdfast.lane (queue_id, priority desc, shard);
 create index lane_by_name on holdfast.lane (queue_name, priority desc, shard);
 comment on table holdfast.lane is 'Lanes: a queue''s (priority, shard) streams with their registers';
-comment on column holdfast.lane.queue_name is 'this and the next four: copies of the queue''s, so that claim reads one row';
+comment on column holdfast.lane.queue_name is 'this and the next five: copies of the queue''s, so that claim reads one row';
 comment on column holdfast.lane.booted is 'register: the mark of the boot row that was last seen committed';
 comment on column holdfast.lane.ids is 'logged sequence: draws the ids, lane * 2^40 + 1 and up';
 comment on column holdfast.lane.cursor is 'register: the first id that no committed claim has passed';
@@ -296,7 +299,7 @@ create sequence holdfast.clock minvalue 0 start 0;
 comment on sequence holdfast.clock is 'the virtual clock, in microseconds; see set_clock()';
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (1, 'core', '86c6a1cfec1e10b80053d0eae1e3e766908015075f3981aac669dcbe76a336fd', false);
+values (1, 'core', 'eb30e5929c7fed9dbfc0df612d3a5ac686892de6b205a4b7cc12974829ae5a77', false);
 
 -- ==================== 0000 functions ====================
 
@@ -719,7 +722,8 @@ begin
     priorities = array(select p::text::numeric::smallint from jsonb_array_elements(effective -> 'priorities') p),
     shards = (effective ->> 'shards')::numeric::smallint,
     notify = (effective ->> 'notify')::boolean,
-    max_payload = (effective ->> 'max_payload')::numeric::int
+    max_payload = (effective ->> 'max_payload')::numeric::int,
+    plain = true
   where q.name = _apply.queue;
   perform holdfast._make_lanes(_apply.queue);
   perform holdfast._copy_to_lanes(_apply.queue);
@@ -730,7 +734,7 @@ create or replace function holdfast._copy_to_lanes(queue text) returns void lang
 as $$
 begin
   update holdfast.lane l set
-    queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards
+    queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards, plain = q.plain
   from holdfast.queue q
   where q.name = _copy_to_lanes.queue and l.queue_id = q.id;
 end $$;
@@ -765,8 +769,8 @@ begin
   end if;
   perform from holdfast.defaults d for share;
   insert into holdfast.queue (name, created_at, config, lease, max_deliveries, backoff_base, backoff_factor, backoff_cap,
-                              backoff_jitter, priority_default, priorities, shards, notify, max_payload)
-  values (_create_queue.queue, holdfast.now(), _create_queue.config, '30 s', 0, 0, 1, 0, 0, 0, '{}', 1, true, 1)
+                              backoff_jitter, priority_default, priorities, shards, notify, max_payload, plain)
+  values (_create_queue.queue, holdfast.now(), _create_queue.config, '30 s', 0, 0, 1, 0, 0, 0, '{}', 1, true, 1, true)
   on conflict (name) do nothing
   returning id into v_id;
   if v_id is null then
@@ -1048,7 +1052,8 @@ begin
     perform holdfast._make_registers(v_lane.id);
     perform holdfast._write_boot(v_lane.id);
     update holdfast.lane l set
-      queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards
+      queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards,
+      plain = q.plain
     from holdfast.queue q where l.id = v_lane.id and q.id = l.queue_id;
   end if;
   select l.* into v_lane from holdfast.lane l
@@ -1199,6 +1204,21 @@ begin
 end $$;
 comment on function holdfast.repair is
   'Make registers anew and start over as after a crash: every lease has expired. For one queue or all; unreadable_only: only lanes that a failover has left unreadable. Returns the number of lanes';
+
+-- 45_end.sql
+-- The end of messages. Outside the short way of ack, a message ends here and nowhere else, or moves to another queue.
+
+create or replace function holdfast._end(queue_id int, ids bigint[], outcome text, at timestamptz) returns bigint[]
+language plpgsql volatile
+as $$
+declare
+  v_ended bigint[];
+begin
+  with ended as (delete from holdfast.message m where m.id = any (_end.ids) returning m.id)
+  select coalesce(array_agg(e.id order by e.id), '{}') into v_ended from ended e;
+  return v_ended;
+end $$;
+comment on function holdfast._end is 'End messages as done, expired, failed or discarded; returns those that were there';
 
 -- 50_send.sql
 -- Sending: one message, a batch with one set of options, many with their own, and the inbox for COPY.
@@ -1669,7 +1689,7 @@ begin
   union all
   select lane.id, v_scan.next, hi, horizon where v_scan.next <= hi and (v_scan.stopped or v_scan.full or not ended);
   if v_scan.expired is not null then
-    perform holdfast._end_expired(v_scan.expired);
+    perform holdfast._end_expired(lane.queue_id, v_scan.expired, at);
   end if;
   return v_scan.ids;
 end $$;
@@ -1771,6 +1791,7 @@ language plpgsql volatile
 as $$
 declare
   v_taken bigint[];
+  v_over bigint[];
 begin
   with candidate as (
     select m.id, m.due_at, m.expires_at <= at as over,
@@ -1781,13 +1802,15 @@ begin
   ), fitting as (
     select f.* from (select c.*, sum(c.bytes) over (order by c.due_at, c.id) - c.bytes as before from candidate c) f
     where f.before < holdfast._answer_bytes()
-  ), expired as (
-    delete from holdfast.message m using fitting f where m.id = f.id and f.over
   ), taken as (
-    update holdfast.message m set due_at = '-infinity' from fitting f where m.id = f.id and f.over is not true
-    returning m.id, f.due_at
+    update holdfast.message m set due_at = '-infinity' from fitting f where m.id = f.id
+    returning m.id, f.due_at, f.over
   )
-  select array_agg(t.id order by t.due_at, t.id) into v_taken from taken t;
+  select array_agg(t.id order by t.due_at, t.id) filter (where t.over is not true), array_agg(t.id) filter (where t.over)
+  into v_taken, v_over from taken t;
+  if v_over is not null then
+    perform holdfast._end(lane.queue_id, v_over, 'expired', at);
+  end if;
   return v_taken;
 end $$;
 comment on function holdfast._take_due is 'Under the lane lock: mark due messages as held and return their ids; those past their time to live end';
@@ -1826,11 +1849,11 @@ end $$;
 comment on function holdfast._scan is
   'Look at an id range with exceptions in it: what can be taken, what has expired, which ids are missing, where to go on';
 
-create or replace function holdfast._end_expired(ids bigint[]) returns void language plpgsql volatile
+create or replace function holdfast._end_expired(queue_id int, ids bigint[], at timestamptz) returns void language plpgsql volatile
 as $$
 begin
-  delete from holdfast.message m where m.id = any (array(
-    select e.id from holdfast.message e where e.id = any (_end_expired.ids) for update skip locked));
+  perform holdfast._end(_end_expired.queue_id, array(
+    select e.id from holdfast.message e where e.id = any (_end_expired.ids) for update skip locked), 'expired', at);
 end $$;
 comment on function holdfast._end_expired is 'End messages whose time to live is over';
 
@@ -1853,7 +1876,7 @@ begin
       perform holdfast._open_gaps(lane, v_scan.gap_lo, v_scan.gap_hi, v_clean);
     end if;
     if v_scan.expired is not null then
-      perform holdfast._end_expired(v_scan.expired);
+      perform holdfast._end_expired(lane.queue_id, v_scan.expired, at);
     end if;
     v_fresh.ids := v_fresh.ids || v_scan.ids;
     v_fresh.upto := v_scan.next;
@@ -2039,7 +2062,7 @@ begin
     end if;
     v_deadline := v_now + coalesce(claim.lease, v_lane.lease);
     -- The plain case: no care is asked for, nothing is due, and the next ids are all there and free to take.
-    if holdfast._is_calm(v_lane.care_at) or holdfast._tend(v_lane, v_now) then
+    if v_lane.plain and (holdfast._is_calm(v_lane.care_at) or holdfast._tend(v_lane, v_now)) then
       -- In a variable: a register read within the statement would be no bound for the index.
       v_floor := holdfast._time(pg_sequence_last_value(v_lane.due_floor));
       select m.due_at into v_due from holdfast.message m
@@ -2342,8 +2365,7 @@ begin
     return holdfast._settlement(v_owned, v_owned, '{}', strict);
   end if;
   v_owned := holdfast._unlease(ack.queue, ack.token, ack.ids);
-  with done as (delete from holdfast.message m where m.id = any (v_owned) returning m.id)
-  select coalesce(array_agg(d.id), '{}') into v_done from done d;
+  v_done := holdfast._end((holdfast._queue(ack.queue)).id, v_owned, 'done', holdfast.now());
   return holdfast._settlement(ack.ids, v_owned, v_done, strict);
 end $$;
 comment on function holdfast.ack is 'These messages (null: all under the token) are done: they end here';
@@ -2505,7 +2527,7 @@ declare
   v_xid xid8;
 begin
   if queue.dead_letter is null then
-    delete from holdfast.message m where m.id = any (_bury.ids);
+    perform holdfast._end(queue.id, _bury.ids, 'failed', at);
     return;
   end if;
   v_grave := holdfast._grave(queue.dead_letter);
@@ -2664,7 +2686,6 @@ declare
   v_queue holdfast.queue := holdfast._queue(discard.queue);
   v_ids bigint[];
   v_lease record;
-  v_gone bigint[];
 begin
   v_ids := array(
     select m.id from holdfast.message m where m.id = any (discard.ids)
@@ -2677,9 +2698,7 @@ begin
     update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i not in (select unnest(v_ids))), lo = null
     where l.token = v_lease.token and l.part = v_lease.part;
   end loop;
-  with gone as (delete from holdfast.message m where m.id = any (v_ids) returning m.id)
-  select coalesce(array_agg(g.id order by g.id), '{}') into v_gone from gone g;
-  return v_gone;
+  return holdfast._end(v_queue.id, v_ids, 'discarded', holdfast.now());
 end $$;
 comment on function holdfast.discard is
   'End messages of this queue, or dead letters that came from it, in whatever state they are; returns those that were there';
@@ -3218,15 +3237,15 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'f86c1a2bbcfe47000d830be9b62db5253cffe6631293f44b6c34f00cb61a0853', false);
+values (0, 'functions', '8f9dd86a7063a180161ceca1cde2b304f6f19623bd29d7d64867a33ef9665529', false);
 \else
 do $install$
 begin
     if exists (
         select from holdfast.migration as there
         full join (values
-            (1, '86c6a1cfec1e10b80053d0eae1e3e766908015075f3981aac669dcbe76a336fd'),
-            (0, 'f86c1a2bbcfe47000d830be9b62db5253cffe6631293f44b6c34f00cb61a0853')
+            (1, 'eb30e5929c7fed9dbfc0df612d3a5ac686892de6b205a4b7cc12974829ae5a77'),
+            (0, '8f9dd86a7063a180161ceca1cde2b304f6f19623bd29d7d64867a33ef9665529')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -146,7 +146,8 @@ begin
     priorities = array(select p::text::numeric::smallint from jsonb_array_elements(effective -> 'priorities') p),
     shards = (effective ->> 'shards')::numeric::smallint,
     notify = (effective ->> 'notify')::boolean,
-    max_payload = (effective ->> 'max_payload')::numeric::int
+    max_payload = (effective ->> 'max_payload')::numeric::int,
+    plain = true
   where q.name = _apply.queue;
   perform holdfast._make_lanes(_apply.queue);
   perform holdfast._copy_to_lanes(_apply.queue);
@@ -157,7 +158,7 @@ create or replace function holdfast._copy_to_lanes(queue text) returns void lang
 as $$
 begin
   update holdfast.lane l set
-    queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards
+    queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards, plain = q.plain
   from holdfast.queue q
   where q.name = _copy_to_lanes.queue and l.queue_id = q.id;
 end $$;
@@ -192,8 +193,8 @@ begin
   end if;
   perform from holdfast.defaults d for share;
   insert into holdfast.queue (name, created_at, config, lease, max_deliveries, backoff_base, backoff_factor, backoff_cap,
-                              backoff_jitter, priority_default, priorities, shards, notify, max_payload)
-  values (_create_queue.queue, holdfast.now(), _create_queue.config, '30 s', 0, 0, 1, 0, 0, 0, '{}', 1, true, 1)
+                              backoff_jitter, priority_default, priorities, shards, notify, max_payload, plain)
+  values (_create_queue.queue, holdfast.now(), _create_queue.config, '30 s', 0, 0, 1, 0, 0, 0, '{}', 1, true, 1, true)
   on conflict (name) do nothing
   returning id into v_id;
   if v_id is null then

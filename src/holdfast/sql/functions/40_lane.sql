@@ -108,7 +108,8 @@ begin
     perform holdfast._make_registers(v_lane.id);
     perform holdfast._write_boot(v_lane.id);
     update holdfast.lane l set
-      queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards
+      queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards,
+      plain = q.plain
     from holdfast.queue q where l.id = v_lane.id and q.id = l.queue_id;
   end if;
   select l.* into v_lane from holdfast.lane l

@@ -139,7 +139,7 @@ begin
   union all
   select lane.id, v_scan.next, hi, horizon where v_scan.next <= hi and (v_scan.stopped or v_scan.full or not ended);
   if v_scan.expired is not null then
-    perform holdfast._end_expired(v_scan.expired);
+    perform holdfast._end_expired(lane.queue_id, v_scan.expired, at);
   end if;
   return v_scan.ids;
 end $$;

@@ -84,6 +84,7 @@ language plpgsql volatile
 as $$
 declare
   v_taken bigint[];
+  v_over bigint[];
 begin
   with candidate as (
     select m.id, m.due_at, m.expires_at <= at as over,
@@ -94,13 +95,15 @@ begin
   ), fitting as (
     select f.* from (select c.*, sum(c.bytes) over (order by c.due_at, c.id) - c.bytes as before from candidate c) f
     where f.before < holdfast._answer_bytes()
-  ), expired as (
-    delete from holdfast.message m using fitting f where m.id = f.id and f.over
   ), taken as (
-    update holdfast.message m set due_at = '-infinity' from fitting f where m.id = f.id and f.over is not true
-    returning m.id, f.due_at
+    update holdfast.message m set due_at = '-infinity' from fitting f where m.id = f.id
+    returning m.id, f.due_at, f.over
   )
-  select array_agg(t.id order by t.due_at, t.id) into v_taken from taken t;
+  select array_agg(t.id order by t.due_at, t.id) filter (where t.over is not true), array_agg(t.id) filter (where t.over)
+  into v_taken, v_over from taken t;
+  if v_over is not null then
+    perform holdfast._end(lane.queue_id, v_over, 'expired', at);
+  end if;
   return v_taken;
 end $$;
 comment on function holdfast._take_due is 'Under the lane lock: mark due messages as held and return their ids; those past their time to live end';
@@ -139,11 +142,11 @@ end $$;
 comment on function holdfast._scan is
   'Look at an id range with exceptions in it: what can be taken, what has expired, which ids are missing, where to go on';
 
-create or replace function holdfast._end_expired(ids bigint[]) returns void language plpgsql volatile
+create or replace function holdfast._end_expired(queue_id int, ids bigint[], at timestamptz) returns void language plpgsql volatile
 as $$
 begin
-  delete from holdfast.message m where m.id = any (array(
-    select e.id from holdfast.message e where e.id = any (_end_expired.ids) for update skip locked));
+  perform holdfast._end(_end_expired.queue_id, array(
+    select e.id from holdfast.message e where e.id = any (_end_expired.ids) for update skip locked), 'expired', at);
 end $$;
 comment on function holdfast._end_expired is 'End messages whose time to live is over';
 
@@ -166,7 +169,7 @@ begin
       perform holdfast._open_gaps(lane, v_scan.gap_lo, v_scan.gap_hi, v_clean);
     end if;
     if v_scan.expired is not null then
-      perform holdfast._end_expired(v_scan.expired);
+      perform holdfast._end_expired(lane.queue_id, v_scan.expired, at);
     end if;
     v_fresh.ids := v_fresh.ids || v_scan.ids;
     v_fresh.upto := v_scan.next;
@@ -352,7 +355,7 @@ begin
     end if;
     v_deadline := v_now + coalesce(claim.lease, v_lane.lease);
     -- The plain case: no care is asked for, nothing is due, and the next ids are all there and free to take.
-    if holdfast._is_calm(v_lane.care_at) or holdfast._tend(v_lane, v_now) then
+    if v_lane.plain and (holdfast._is_calm(v_lane.care_at) or holdfast._tend(v_lane, v_now)) then
       -- In a variable: a register read within the statement would be no bound for the index.
       v_floor := holdfast._time(pg_sequence_last_value(v_lane.due_floor));
       select m.due_at into v_due from holdfast.message m

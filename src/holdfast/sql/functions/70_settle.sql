@@ -97,8 +97,7 @@ begin
     return holdfast._settlement(v_owned, v_owned, '{}', strict);
   end if;
   v_owned := holdfast._unlease(ack.queue, ack.token, ack.ids);
-  with done as (delete from holdfast.message m where m.id = any (v_owned) returning m.id)
-  select coalesce(array_agg(d.id), '{}') into v_done from done d;
+  v_done := holdfast._end((holdfast._queue(ack.queue)).id, v_owned, 'done', holdfast.now());
   return holdfast._settlement(ack.ids, v_owned, v_done, strict);
 end $$;
 comment on function holdfast.ack is 'These messages (null: all under the token) are done: they end here';

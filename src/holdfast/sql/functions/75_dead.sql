@@ -12,7 +12,7 @@ declare
   v_xid xid8;
 begin
   if queue.dead_letter is null then
-    delete from holdfast.message m where m.id = any (_bury.ids);
+    perform holdfast._end(queue.id, _bury.ids, 'failed', at);
     return;
   end if;
   v_grave := holdfast._grave(queue.dead_letter);
@@ -171,7 +171,6 @@ declare
   v_queue holdfast.queue := holdfast._queue(discard.queue);
   v_ids bigint[];
   v_lease record;
-  v_gone bigint[];
 begin
   v_ids := array(
     select m.id from holdfast.message m where m.id = any (discard.ids)
@@ -184,9 +183,7 @@ begin
     update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i not in (select unnest(v_ids))), lo = null
     where l.token = v_lease.token and l.part = v_lease.part;
   end loop;
-  with gone as (delete from holdfast.message m where m.id = any (v_ids) returning m.id)
-  select coalesce(array_agg(g.id order by g.id), '{}') into v_gone from gone g;
-  return v_gone;
+  return holdfast._end(v_queue.id, v_ids, 'discarded', holdfast.now());
 end $$;
 comment on function holdfast.discard is
   'End messages of this queue, or dead letters that came from it, in whatever state they are; returns those that were there';

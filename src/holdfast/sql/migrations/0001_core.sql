@@ -85,11 +85,13 @@ create table holdfast.queue (
   shards smallint not null,
   notify boolean not null,
   max_payload int not null,
+  plain boolean not null,
   asleep regclass,
   depth regclass,
   counted_at regclass
 );
 comment on table holdfast.queue is 'Queues: the overrides (config) and the effective configuration';
+comment on column holdfast.queue.plain is 'nothing is asked of claims but messages: no order, no limit, nothing kept';
 comment on column holdfast.queue.asleep is 'register: until when some consumer sleeps on this queue, in microseconds';
 comment on column holdfast.queue.depth is 'register: the depth last measured for max_depth';
 comment on column holdfast.queue.counted_at is 'register: when it was measured, in microseconds';
@@ -111,6 +113,7 @@ create table holdfast.lane (
   lease interval,
   max_deliveries int,
   shards smallint,
+  plain boolean,
   booted regclass,
   ids regclass,
   cursor regclass,
@@ -129,7 +132,7 @@ create table holdfast.lane (
 create unique index lane_of_queue on holdfast.lane (queue_id, priority desc, shard);
 create index lane_by_name on holdfast.lane (queue_name, priority desc, shard);
 comment on table holdfast.lane is 'Lanes: a queue''s (priority, shard) streams with their registers';
-comment on column holdfast.lane.queue_name is 'this and the next four: copies of the queue''s, so that claim reads one row';
+comment on column holdfast.lane.queue_name is 'this and the next five: copies of the queue''s, so that claim reads one row';
 comment on column holdfast.lane.booted is 'register: the mark of the boot row that was last seen committed';
 comment on column holdfast.lane.ids is 'logged sequence: draws the ids, lane * 2^40 + 1 and up';
 comment on column holdfast.lane.cursor is 'register: the first id that no committed claim has passed';
