@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import dead, message, queue, schema, stats, up, upkeep
+from . import dead, log, message, queue, rate, schema, stats, up, upkeep
 from ._command import DatabaseUrl, Globals, Json
 
 app = typer.Typer(
@@ -44,5 +44,7 @@ schema.register(app)
 message.register(app)
 stats.register(app)
 upkeep.register(app)
+rate.register(app)
 app.add_typer(queue.app, name="queue")
 app.add_typer(dead.app, name="dead")
+app.add_typer(log.app, name="log")

@@ -16,7 +16,9 @@ TYPES: Mapping[str, str] = MappingProxyType(
     {
         "after": "bigint",
         "alone": "boolean",
+        "before": "bigint",
         "body": "bytea",
+        "burst": "integer",
         "config": "jsonb",
         "consumer": "text",
         "content_type": "text",
@@ -31,14 +33,18 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "ids": "bigint[]",
         "lease": "interval",
         "limit": "integer",
+        "limiter": "text",
         "max": "integer",
         "max_deliveries": "integer",
         "messages": "jsonb",
+        "partial": "boolean",
         "patience": "interval",
         "payload": "jsonb",
         "payloads": "jsonb[]",
         "priority": "integer",
         "queue": "text",
+        "rate": "double precision",
+        "seqs": "bigint[]",
         "state": "text",
         "strict": "boolean",
         "tag": "text",
@@ -46,6 +52,7 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "token": "bigint",
         "ttl": "interval",
         "unreadable_only": "boolean",
+        "want": "integer",
     }
 )
 

@@ -14,6 +14,9 @@ comment on function holdfast._fail is 'Raise a Holdfast error';
 create or replace function holdfast._no_queue(queue text) returns void language plpgsql volatile
 as $$
 begin
+  if exists (select from holdfast.queue q where q.name = _no_queue.queue and q.kind = 'log') then
+    perform holdfast._not_a_queue(_no_queue.queue);
+  end if;
   perform holdfast._fail('QH101', format('queue "%s" does not exist', left(_no_queue.queue, 200)),
     'Queues are made explicitly.', 'Create it with holdfast.create_queue, or check the spelling.');
 end $$;
