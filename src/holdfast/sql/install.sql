@@ -2152,6 +2152,7 @@ declare
   v_start bigint;
   v_floor timestamptz;
   v_taken int;
+  v_allowed int;
 begin
   if max is null or max not between 1 and 10000 or lease is not null or consumer is not null
      or current_setting('transaction_isolation') <> 'read committed' then
@@ -2173,6 +2174,11 @@ begin
       perform holdfast._limit_transaction();
     end if;
     continue when coalesce(pg_sequence_last_value(v_lane.booted) <> holdfast._boot_mark(), true) and holdfast._boot_lane(v_lane);
+    if v_lane.throttle is not null and v_allowed is null then
+      v_allowed := holdfast._allowance(v_lane, v_left);
+      v_left := v_allowed;
+      exit when v_left = 0;
+    end if;
 
     -- The plain case: nothing to be swept, nothing due, no gap to look at, and the next ids all there and free to take.
     v_start := greatest(coalesce(pg_sequence_last_value(v_lane.cursor), 0), (v_lane.id::bigint << 40) + 1);
@@ -2221,6 +2227,9 @@ begin
   end loop;
   if v_lane.id is null then
     perform holdfast._no_queue(claim.queue);
+  end if;
+  if v_allowed > 0 and v_left > 0 then
+    perform holdfast._refund(v_lane, v_left);
   end if;
 end $$;
 comment on function holdfast.claim is
@@ -3857,7 +3866,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '0b21afdcae6615fff64fa82ba596479d5b78adfe69af673794d285ca65e6268a', false);
+values (0, 'functions', 'fb5237d35fab194d9ae89ef4b84474e083b0615116e2bc140f0dbfb350b3ac90', false);
 \else
 do $install$
 begin
@@ -3867,7 +3876,7 @@ begin
             (1, '7ccf4ab3565a1cf29367cd1ec0db25b957572a1491c9c1c0b2e00584b4f5dc41'),
             (2, 'ef95fee59b6cf25abea36f335abbe3e7e3ea1d8a30bd23630360956e3df67cbb'),
             (3, 'aaabdea6fd27b5a76fc56bf842bc8bc6cb5f4c8d0f1d6e76d79d1ca0fdfcad16'),
-            (0, '0b21afdcae6615fff64fa82ba596479d5b78adfe69af673794d285ca65e6268a')
+            (0, 'fb5237d35fab194d9ae89ef4b84474e083b0615116e2bc140f0dbfb350b3ac90')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -259,6 +259,7 @@ declare
   v_start bigint;
   v_floor timestamptz;
   v_taken int;
+  v_allowed int;
 begin
   if max is null or max not between 1 and 10000 or lease is not null or consumer is not null
      or current_setting('transaction_isolation') <> 'read committed' then
@@ -280,6 +281,11 @@ begin
       perform holdfast._limit_transaction();
     end if;
     continue when coalesce(pg_sequence_last_value(v_lane.booted) <> holdfast._boot_mark(), true) and holdfast._boot_lane(v_lane);
+    if v_lane.throttle is not null and v_allowed is null then
+      v_allowed := holdfast._allowance(v_lane, v_left);
+      v_left := v_allowed;
+      exit when v_left = 0;
+    end if;
 
     -- The plain case: nothing to be swept, nothing due, no gap to look at, and the next ids all there and free to take.
     v_start := greatest(coalesce(pg_sequence_last_value(v_lane.cursor), 0), (v_lane.id::bigint << 40) + 1);
@@ -328,6 +334,9 @@ begin
   end loop;
   if v_lane.id is null then
     perform holdfast._no_queue(claim.queue);
+  end if;
+  if v_allowed > 0 and v_left > 0 then
+    perform holdfast._refund(v_lane, v_left);
   end if;
 end $$;
 comment on function holdfast.claim is
