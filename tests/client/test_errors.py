@@ -60,6 +60,24 @@ async def redrive_without_dead_letters(client: AsyncHoldfast) -> None:
     await client.redrive("q")
 
 
+async def claim_from_a_log(client: AsyncHoldfast) -> None:
+    await client.create_queue("log", {"kind": "log"})
+    await client.claim("log")
+
+
+async def append_with_a_delay(client: AsyncHoldfast) -> None:
+    await client.create_queue("log", {"kind": "log"})
+    await client.send("log", 1, delay=1)
+
+
+async def one_limiter_too_many(client: AsyncHoldfast) -> None:
+    async with client.transaction() as transaction:
+        await transaction.connection.execute(
+            "insert into holdfast.limiter (name) select 'x' || n from generate_series(1, 10000) n"
+        )
+        await transaction.take_rate("a", 1)
+
+
 SCENARIOS: dict[str, Scenario] = {
     "QH101": lambda client: client.send("nowhere", 1),
     "QH102": create_again,
@@ -84,6 +102,14 @@ SCENARIOS: dict[str, Scenario] = {
     "QH401": lambda client: client.browse("q", "asleep"),
     "QH402": lambda client: client.browse("q", limit=0),
     "QH403": lambda client: client.redrive("q", filter={"colour": "red"}),
+    "QH601": lambda client: client.configure_queue("q", {"kind": "log"}),
+    "QH602": claim_from_a_log,
+    "QH603": lambda client: client.log_stats("q"),
+    "QH604": append_with_a_delay,
+    "QH605": lambda client: client.read("q", -1),
+    "QH701": lambda client: client.take_rate("a", 0),
+    "QH702": lambda client: client.take_rate("", 1),
+    "QH703": one_limiter_too_many,
 }
 
 

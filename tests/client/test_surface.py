@@ -10,13 +10,16 @@ import psycopg
 import pytest
 
 from holdfast import (
+    Allowance,
     AsyncHoldfast,
     Delivery,
     Entry,
     Holder,
     Lease,
+    LogStats,
     QueueInfo,
     QueueStats,
+    Record,
     Redriven,
     Settlement,
 )
@@ -97,12 +100,15 @@ def test_arguments_without_a_default_are_those_that_may_not_be_none(conn: psycop
         (QueueStats, "select * from holdfast.queue_stats('q')"),
         (QueueInfo, "select * from holdfast.queues()"),
         (Redriven, "select * from holdfast.redrive('q')"),
+        (Record, "select * from holdfast.read('q')"),
+        (LogStats, "select * from holdfast.log_stats('log')"),
+        (Allowance, "select * from holdfast.take_rate('a', 1)"),
     ],
 )
 def test_values_have_the_columns_of_their_functions(
     conn: psycopg.Connection[Any], kind: Any, query: str
 ) -> None:
-    conn.execute("select holdfast.create_queue('q')")
+    conn.execute("select holdfast.create_queue('q'), holdfast.create_queue('log', '{\"kind\": \"log\"}')")
 
     columns = conn.execute(query.encode()).description
 

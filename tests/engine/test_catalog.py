@@ -38,6 +38,8 @@ SIGNATURES = {
     "holders": "queue text, ids bigint[]",
     "leases": 'queue text, "limit" integer = 100',
     "listen": "queue text, patience interval = '00:00:30'::interval",
+    "log_delete": 'queue text, seqs bigint[]?, tag text?, before bigint?, "limit" integer = 10000',
+    "log_stats": "queue text",
     "maintain": "",
     "message": "queue text, id bigint",
     "nack": "queue text, token bigint, ids bigint[]?, delay interval?, error text?, strict boolean = false",
@@ -47,6 +49,7 @@ SIGNATURES = {
     "pause_queue": "queue text",
     "queue_stats": "queue text",
     "queues": "",
+    "read": 'queue text, after bigint = 0, "limit" integer = 100',
     "redrive": 'queue text, ids bigint[]?, filter jsonb?, "limit" integer = 1000, target text?',
     "release": "queue text, token bigint, ids bigint[]?, strict boolean = false",
     "repair": "queue text?, unreadable_only boolean = false",
@@ -60,6 +63,8 @@ SIGNATURES = {
     "send_many": "queue text, messages jsonb",
     "set_clock": "at timestamptz",
     "sweep": "queue text",
+    "take_rate": "limiter text, rate double precision, burst integer?, want integer = 1,"
+    " partial boolean = false",
 }
 
 RESULTS = {
@@ -76,6 +81,9 @@ RESULTS = {
     "holders": "TABLE(id bigint, token bigint, consumer text, deadline timestamptz)",
     "leases": "TABLE(consumer text, priority integer, messages integer, deadline timestamptz)",
     "listen": "text",
+    "log_delete": "bigint",
+    "log_stats": "TABLE(first_seq bigint, last_seq bigint, records bigint, trimmed bigint,"
+    " oldest_age interval, exact boolean)",
     "maintain": "jsonb",
     "message": "SETOF holdfast.entry",
     "nack": "holdfast.settlement",
@@ -84,6 +92,7 @@ RESULTS = {
     "pause_queue": "boolean",
     "queue_stats": "SETOF holdfast.stats",
     "queues": "TABLE(queue text, paused boolean, created_at timestamptz, config jsonb, effective jsonb)",
+    "read": "SETOF holdfast.record",
     "redrive": "TABLE(id bigint, new_id bigint)",
     "release": "holdfast.settlement",
     "repair": "integer",
@@ -93,6 +102,7 @@ RESULTS = {
     "send_many": "bigint[]",
     "set_clock": "void",
     "sweep": "integer",
+    "take_rate": "holdfast.allowance",
 }
 
 STABLE = {"browse", "held", "holders", "leases", "message", "queue_stats", "queues"}
@@ -331,7 +341,7 @@ def test_volatile_tables_are_unlogged(conn: Conn, table: str) -> None:
     assert kind.fetchone() == ("u",)
 
 
-@pytest.mark.parametrize("table", ["queue", "lane", "message", "defaults"])
+@pytest.mark.parametrize("table", ["queue", "lane", "message", "defaults", "limiter", "log", "tombstone"])
 def test_durable_tables_are_logged(conn: Conn, table: str) -> None:
     kind = conn.execute(
         "select relpersistence::text from pg_class where oid = %s::regclass", [f"holdfast.{table}"]

@@ -42,6 +42,10 @@ GOOD: list[tuple[str, Any]] = [
     ("notify", False),
     ("max_payload", 1),
     ("max_payload", 67_108_864),
+    ("throughput_limit", 0.001),
+    ("throughput_limit", 1_000_000),
+    ("kind", "queue"),
+    ("kind", "log"),
 ]
 
 BAD: list[tuple[str, Any]] = [
@@ -90,6 +94,16 @@ BAD: list[tuple[str, Any]] = [
     ("max_payload", 0),
     ("max_payload", 67_108_865),
     ("max_payload", 1e40),
+    ("throughput_limit", 0),
+    ("throughput_limit", 1_000_001),
+    ("throughput_limit", "5"),
+    ("kind", "topic"),
+    ("kind", True),
+    ("retention", {"age": "1 day"}),
+    ("retention", {"age": 0}),
+    ("retention", {"count": 1.5}),
+    ("retention", {"size": 1}),
+    ("retention", "1 day"),
     ("colour", "red"),
     ("", 1),
 ]

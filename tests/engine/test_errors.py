@@ -56,11 +56,38 @@ def inserted(columns: str, values: str) -> Scenario:
     )
 
 
+def rate(**arguments: Any) -> Scenario:
+    return lambda engine: engine.rows("take_rate", **{"limiter": "a", "rate": 1} | arguments)
+
+
+def one_limiter_too_many(engine: Engine) -> None:
+    with engine.conn.transaction():
+        engine.conn.execute(
+            "insert into holdfast.limiter (name) select 'x' || n from generate_series(1, 10000) n"
+        )
+        engine.rows("take_rate", limiter="a", rate=1)
+
+
 LONG = "x" * 201
 
 # In the shared queues: `q` holds one message in flight under token 7; `full` has max_depth 1 and one message;
 # `off` has no dead letters.
 SCENARIOS: list[tuple[str, str, Scenario]] = [
+    ("QH601", "kind", call("configure_queue", config={"kind": "log"})),
+    ("QH601", "back", call("configure_queue", queue="log", config={"kind": None})),
+    ("QH602", "claim", call("claim", queue="log")),
+    ("QH602", "ack", call("ack", queue="log", token=7)),
+    ("QH602", "target", call("redrive", target="log")),
+    ("QH603", "delete", call("log_delete", seqs=[1])),
+    ("QH603", "lanes", call("read", queue="lanes")),
+    ("QH604", "delay", call("send", queue="log", delay="1 s")),
+    ("QH605", "after", call("read", queue="log", after=-1)),
+    ("QH605", "nothing", call("log_delete", queue="log")),
+    ("QH701", "rate", rate(rate=0)),
+    ("QH701", "burst", rate(burst=0)),
+    ("QH701", "want", rate(want=2)),
+    ("QH702", "name", rate(limiter="")),
+    ("QH703", "too many", one_limiter_too_many),
     ("QH101", "send", call("send", queue="nowhere")),
     ("QH101", "batch", call("send_batch", queue="nowhere", payloads=[])),
     ("QH101", "many", call("send_many", queue="nowhere", messages=Jsonb([]))),
@@ -139,6 +166,8 @@ def furnished(refusing: Engine) -> Engine:
     refusing.create("full", max_depth=1)
     refusing.send(1, queue="full")
     refusing.create("off", dead_letter=False)
+    refusing.create("log", kind="log")
+    refusing.create("lanes", priorities=[0, 5])
     return refusing
 
 

@@ -31,6 +31,9 @@ BUILT_IN: dict[str, Any] = {
     "shards": 1,
     "notify": True,
     "max_payload": 1048576,
+    "kind": "queue",
+    "throughput_limit": None,
+    "retention": None,
 }
 
 

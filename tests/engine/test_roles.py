@@ -35,12 +35,14 @@ VERBS: dict[str, set[str]] = {
         "held",
         "holders",
         "listen",
+        "read",
+        "log_stats",
         "browse",
         "message",
         "queue_stats",
         "now",
     },
-    "holdfast_monitor": {"queue_stats", "queues", "leases", "now"},
+    "holdfast_monitor": {"queue_stats", "queues", "leases", "log_stats", "now"},
     "holdfast_admin": set(SIGNATURES),
     "nobody": set(),
 }
@@ -61,6 +63,8 @@ CALLS: dict[str, str] = {
     "holders": "'q', '{}'",
     "leases": "'q'",
     "listen": "'q'",
+    "log_delete": "'log', '{}'",
+    "log_stats": "'log'",
     "maintain": "",
     "message": "'q', 1",
     "nack": "'q', 1",
@@ -69,6 +73,7 @@ CALLS: dict[str, str] = {
     "pause_queue": "'paused'",
     "queue_stats": "'q'",
     "queues": "",
+    "read": "'q'",
     "redrive": "'q'",
     "release": "'q', 1",
     "repair": "'q'",
@@ -78,12 +83,13 @@ CALLS: dict[str, str] = {
     "send_many": "'q', '[]'",
     "set_clock": "'2030-01-01Z'",
     "sweep": "'q'",
+    "take_rate": "'a', 1",
 }
 
 
 @pytest.fixture(scope="module")
 def admin(server_url: str, template_database: str) -> Iterator[Conn]:
-    """A superuser's session in a database with queues `q` and `paused`, and one login user for each role."""
+    """A superuser's session in a database with three queues, and one login user for each role."""
     with (
         fresh_database(server_url, template_database) as url,
         psycopg.connect(url, autocommit=True) as connection,
@@ -92,6 +98,7 @@ def admin(server_url: str, template_database: str) -> Iterator[Conn]:
         engine.at(T0)
         engine.create("q")
         engine.create("paused")
+        engine.create("log", kind="log")
         for role in ROLES:
             user = sql.Identifier(f"try_{role}")
             connection.execute(sql.SQL("create role {} login").format(user))

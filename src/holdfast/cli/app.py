@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import dead, message, queue, schema, settle, stats, up, upkeep
+from . import dead, log, message, queue, rate, schema, settle, stats, up, upkeep
 from ._command import DatabaseUrl, Globals, Json
 from ._usage import Root
 
@@ -47,5 +47,7 @@ message.register(app)
 settle.register(app)
 stats.register(app)
 upkeep.register(app)
+rate.register(app)
 app.add_typer(queue.app, name="queue")
 app.add_typer(dead.app, name="dead")
+app.add_typer(log.app, name="log")

@@ -54,6 +54,13 @@ def whole(name: str, value: object) -> int:
     return operator.index(value)
 
 
+def number(name: str, value: object) -> float:
+    """A number, whole or not."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise refusal(name, "a number", value)
+    return float(value)
+
+
 def wholes(name: str, value: object) -> list[int]:
     """Ids, as a list."""
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):

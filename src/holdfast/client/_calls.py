@@ -12,6 +12,7 @@ from ._arguments import (
     instant,
     interval,
     jsonb,
+    number,
     octets,
     payloads,
     text,
@@ -25,7 +26,9 @@ TYPES: Mapping[str, str] = MappingProxyType(
     {
         "after": "bigint",
         "alone": "boolean",
+        "before": "bigint",
         "body": "bytea",
+        "burst": "integer",
         "config": "jsonb",
         "consumer": "text",
         "content_type": "text",
@@ -40,14 +43,18 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "ids": "bigint[]",
         "lease": "interval",
         "limit": "integer",
+        "limiter": "text",
         "max": "integer",
         "max_deliveries": "integer",
         "messages": "jsonb",
+        "partial": "boolean",
         "patience": "interval",
         "payload": "jsonb",
         "payloads": "jsonb[]",
         "priority": "integer",
         "queue": "text",
+        "rate": "double precision",
+        "seqs": "bigint[]",
         "state": "text",
         "strict": "boolean",
         "tag": "text",
@@ -55,6 +62,7 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "token": "bigint",
         "ttl": "interval",
         "unreadable_only": "boolean",
+        "want": "integer",
     }
 )
 
@@ -65,6 +73,7 @@ ADAPTERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "bigint[]": wholes,
         "boolean": truth,
         "bytea": octets,
+        "double precision": number,
         "integer": whole,
         "interval": interval,
         "jsonb": jsonb,
@@ -90,6 +99,7 @@ NEEDED: Mapping[str, frozenset[str]] = MappingProxyType(
         "holders": frozenset({"queue", "ids"}),
         "configure_queue": frozenset({"queue", "config"}),
         "configure_defaults": frozenset({"config"}),
+        "take_rate": frozenset({"limiter", "rate"}),
     }
 )
 

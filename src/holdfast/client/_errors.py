@@ -32,7 +32,17 @@
     │   ├── SchemaTooNewError           QH501  503
     │   ├── SchemaMissingError          QH502  503
     │   └── MigrationError              QH503  503
-    └── EmbeddedError                   QH504  503
+    ├── EmbeddedError                   QH504  503
+    ├── LogError
+    │   ├── KindFixedError              QH601  409
+    │   ├── NotAQueueError              QH602  409
+    │   ├── NotALogError                QH603  409
+    │   ├── InvalidAppendError          QH604  422
+    │   └── InvalidSequenceError        QH605  422
+    └── RateError
+        ├── InvalidRateError            QH701  422
+        ├── InvalidLimiterError         QH702  422
+        └── TooManyLimitersError        QH703  503
 
 A code that this version does not know becomes a plain HoldfastError that carries it.
 Every other error of the database passes through as psycopg's own.
@@ -285,6 +295,70 @@ class EmbeddedError(HoldfastError):
     http_status = 503
 
 
+class LogError(HoldfastError):
+    """A log was used in a way that logs are not."""
+
+
+class KindFixedError(LogError):
+    """A queue stays a queue, and a log a log."""
+
+    name = "kind_fixed"
+    http_status = 409
+
+
+class NotAQueueError(LogError):
+    """A log is not claimed and settled."""
+
+    name = "not_a_queue"
+    http_status = 409
+
+
+class NotALogError(LogError):
+    """Only a log, or a queue with one lane, can be read by sequence."""
+
+    name = "not_a_log"
+    http_status = 409
+
+
+class InvalidAppendError(LogError):
+    """A record of a log has no priority, delay, time to live or deliveries."""
+
+    name = "invalid_append"
+    http_status = 422
+
+
+class InvalidSequenceError(LogError):
+    """A sequence number is out of range, or it is not clear which are meant."""
+
+    name = "invalid_sequence"
+    http_status = 422
+
+
+class RateError(HoldfastError):
+    """A rate limiter was asked wrongly."""
+
+
+class InvalidRateError(RateError):
+    """The rate, the burst or what is wanted is out of range."""
+
+    name = "invalid_rate"
+    http_status = 422
+
+
+class InvalidLimiterError(RateError):
+    """A limiter can't have this name."""
+
+    name = "invalid_limiter"
+    http_status = 422
+
+
+class TooManyLimitersError(RateError):
+    """There are 10,000 limiters already."""
+
+    name = "too_many_limiters"
+    http_status = 503
+
+
 ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
     {
         "QH101": QueueNotFoundError,
@@ -314,6 +388,14 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH502": SchemaMissingError,
         "QH503": MigrationError,
         "QH504": EmbeddedError,
+        "QH601": KindFixedError,
+        "QH602": NotAQueueError,
+        "QH603": NotALogError,
+        "QH604": InvalidAppendError,
+        "QH605": InvalidSequenceError,
+        "QH701": InvalidRateError,
+        "QH702": InvalidLimiterError,
+        "QH703": TooManyLimitersError,
     }
 )
 

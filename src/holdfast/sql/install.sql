@@ -301,6 +301,81 @@ comment on sequence holdfast.clock is 'the virtual clock, in microseconds; see s
 insert into holdfast.migration (version, name, checksum, breaking)
 values (1, 'core', 'eb30e5929c7fed9dbfc0df612d3a5ac686892de6b205a4b7cc12974829ae5a77', false);
 
+-- ==================== 0002 limits ====================
+
+-- Limits: the throughput limit of a queue, and named rate limiters.
+--
+-- holdfast.limiter    the names of rate limiters, and their registers; what is left of a bucket is in the register
+-- queue.throttle      the register of a queue's throughput limit, made with the first limit
+--
+-- A bucket's register holds one moment, in nanoseconds: when the bucket would be full again if nothing were taken.
+
+create type holdfast.allowance as (granted int, remaining int, retry_after interval);
+comment on type holdfast.allowance is 'What a rate limiter granted, what it has left, and when to ask again';
+
+alter table holdfast.queue add throughput_limit float8, add throttle regclass;
+comment on column holdfast.queue.throughput_limit is 'messages a second that claims hand out; null: no limit';
+comment on column holdfast.queue.throttle is 'register: when the bucket of the throughput limit is full again, in nanoseconds';
+alter table holdfast.lane add throughput_limit float8, add throttle regclass;
+comment on column holdfast.lane.throughput_limit is 'this and the next: copies of the queue''s';
+
+create table holdfast.limiter (
+  id int generated always as identity primary key,
+  name text unique,
+  register regclass,
+  freed_at timestamptz
+);
+create index limiter_free on holdfast.limiter (id) where name is null;
+comment on table holdfast.limiter is 'Rate limiters by name. One without a name is free: the next new name takes over its register';
+comment on column holdfast.limiter.register is 'register: when the bucket is full again, in nanoseconds';
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (2, 'limits', 'ef95fee59b6cf25abea36f335abbe3e7e3ea1d8a30bd23630360956e3df67cbb', false);
+
+-- ==================== 0003 logs ====================
+
+-- Logs: queues that are read by sequence instead of being claimed.
+--
+-- holdfast.log         one row a log: its lane, its retention, and up to where retention has removed records
+-- holdfast.tombstone   ranges of sequence numbers that log_delete has removed, coalesced
+-- message_tag          finds the records of a tag; a message without a tag is not in it
+--
+-- A log's sequence number is id - lane * 2^40. Its lane has no queue_name, so no claim finds it. Three registers of the
+-- lane hold something else in a log: gap_floor the first id of which it is not known whether it will ever come,
+-- gap_turn and gap_walk an id and a transaction id: when no writer older than the latter is left, the former is known.
+
+alter table holdfast.queue add kind text not null default 'queue' check (kind in ('queue', 'log'));
+comment on column holdfast.queue.kind is 'queue: claimed and settled. log: appended to and read by sequence';
+
+create table holdfast.log (
+  lane_id int primary key references holdfast.lane on delete cascade,
+  queue_id int not null unique references holdfast.queue on delete cascade,
+  retain_age interval,
+  retain_count bigint,
+  trimmed bigint not null default 0
+);
+comment on table holdfast.log is 'Logs: how long records are kept, and which prefix is gone';
+comment on column holdfast.log.trimmed is 'retention has removed all records up to this sequence number';
+
+create table holdfast.tombstone (
+  lane_id int not null references holdfast.log on delete cascade,
+  hi bigint not null,
+  lo bigint not null,
+  primary key (lane_id, hi)
+);
+comment on table holdfast.tombstone is 'Sequence numbers that were deleted from a log; ranges that do not overlap';
+
+create index message_tag on holdfast.message ((id >> 40), tag, id) where tag is not null;
+
+create type holdfast.record as (
+  kind text, seq bigint, from_seq bigint, to_seq bigint, id bigint, payload jsonb, body bytea, content_type text, headers jsonb,
+  correlation_id uuid, tag text, enqueued_at timestamptz, last_error text, origin jsonb
+);
+comment on type holdfast.record is 'A record of a log as read shows it, or a range of sequence numbers that are gone';
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (3, 'logs', 'aaabdea6fd27b5a76fc56bf842bc8bc6cb5f4c8d0f1d6e76d79d1ca0fdfcad16', false);
+
 -- ==================== 0000 functions ====================
 
 -- 10_clock.sql
@@ -381,6 +456,8 @@ begin
   if _no_queue.queue is null then
     perform holdfast._fail('QH101', 'the name of the queue is null', 'Every call but queues() and maintain() is about a queue.',
       'Pass the name of a queue first; for a send, payload (JSON) or body (bytes) after it: holdfast.send(''orders'', ''{"n": 1}'').');
+  elsif exists (select from holdfast.queue q where q.name = _no_queue.queue and q.kind = 'log') then
+    perform holdfast._not_a_queue(_no_queue.queue);
   end if;
   perform holdfast._fail('QH101', format('queue "%s" does not exist', left(_no_queue.queue, 200)),
     'Queues are made explicitly.', 'Create it with holdfast.create_queue, or check the spelling.');
@@ -639,6 +716,13 @@ begin
         perform holdfast._check_field(v_field, holdfast._duration(v_field, v_value) between interval '1 ms' and interval '10 years', v_value, '1 millisecond to 10 years');
       when 'max_depth' then
         perform holdfast._check_field(v_field, holdfast._whole(v_value, 1, 1000000000), v_value, '1 to 1,000,000,000');
+      when 'kind' then
+        perform holdfast._check_field(v_field, v_value in ('"queue"', '"log"'), v_value, '"queue" or "log"');
+      when 'retention' then
+        perform holdfast._check_retention(v_value);
+      when 'throughput_limit' then
+        v_good := jsonb_typeof(v_value) = 'number' and v_value between '0.001' and '1000000';
+        perform holdfast._check_field(v_field, v_good, v_value, '0.001 to 1,000,000 messages a second');
       when 'priority_default' then
         perform holdfast._check_field(v_field, holdfast._whole(v_value, 0, 10), v_value, '0 to 10');
       when 'priorities' then
@@ -655,7 +739,7 @@ begin
         perform holdfast._check_field(v_field, holdfast._whole(v_value, 1, 67108864), v_value, '1 to 67,108,864 bytes');
       else
         perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
-          'Fields: lease, max_deliveries, dead_letter, backoff, ttl, max_depth, priority_default, priorities, shards, notify, max_payload.');
+          'Fields: kind, lease, max_deliveries, dead_letter, backoff, ttl, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, retention.');
     end case;
   end loop;
 end $$;
@@ -685,9 +769,9 @@ end $$;
 comment on function holdfast._check_backoff is 'Refuse a bad backoff';
 
 create or replace function holdfast._builtin() returns jsonb language sql immutable
-  return '{"lease": "30 s", "max_deliveries": 5, "dead_letter": null, "ttl": null, "max_depth": null,
+  return '{"kind": "queue", "lease": "30 s", "max_deliveries": 5, "dead_letter": null, "ttl": null, "max_depth": null, "throughput_limit": null,
            "backoff": {"base": "0 s", "factor": 2, "cap": "300 s", "jitter": 0},
-           "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576}'::jsonb;
+           "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576, "retention": null}'::jsonb;
 comment on function holdfast._builtin is 'The configuration of a queue of which nothing was said';
 
 create or replace function holdfast._merge(base jsonb, change jsonb) returns jsonb language sql immutable
@@ -696,10 +780,16 @@ create or replace function holdfast._merge(base jsonb, change jsonb) returns jso
                    from jsonb_each(base || change) e where e.value <> 'null'), '{}');
 comment on function holdfast._merge is 'Overrides after a change: null takes a field back, backoff merges field by field';
 
+create or replace function holdfast._of_kind(effective jsonb) returns jsonb language sql immutable
+  return case effective ->> 'kind' when 'log'
+    then effective || '{"dead_letter": false, "ttl": null, "throughput_limit": null, "priority_default": 0, "priorities": [0], "shards": 1}'
+    else effective || '{"retention": null}' end;
+comment on function holdfast._of_kind is 'An effective configuration without what its kind of queue does not have: a log has one lane';
+
 create or replace function holdfast._effective(queue text, config jsonb) returns jsonb language sql stable
-  return (select holdfast._builtin() || e.merged
+  return (select holdfast._of_kind(holdfast._builtin() || e.merged
                  || jsonb_build_object('dead_letter', coalesce(e.merged -> 'dead_letter', to_jsonb(_effective.queue || '.dlq')))
-                 || jsonb_build_object('backoff', (holdfast._builtin() -> 'backoff') || coalesce(e.merged -> 'backoff', '{}'))
+                 || jsonb_build_object('backoff', (holdfast._builtin() -> 'backoff') || coalesce(e.merged -> 'backoff', '{}')))
           from (select holdfast._merge(d.config, _effective.config) as merged from holdfast.defaults d) e);
 comment on function holdfast._effective is 'The configuration that holds: built-in, then defaults, then the queue''s own';
 
@@ -709,6 +799,7 @@ begin
   perform holdfast._check_field('dead_letter', effective -> 'dead_letter' <> to_jsonb(_apply.queue), effective -> 'dead_letter',
                                 'another queue than this one');
   update holdfast.queue q set
+    kind = effective ->> 'kind',
     lease = holdfast._duration('lease', effective -> 'lease'),
     max_deliveries = (effective ->> 'max_deliveries')::numeric::int,
     dead_letter = case when effective -> 'dead_letter' <> 'false' then effective ->> 'dead_letter' end,
@@ -718,6 +809,7 @@ begin
     backoff_jitter = (effective #>> '{backoff,jitter}')::float8,
     ttl = case when effective -> 'ttl' <> 'null' then holdfast._duration('ttl', effective -> 'ttl') end,
     max_depth = (effective ->> 'max_depth')::numeric::bigint,
+    throughput_limit = (effective ->> 'throughput_limit')::float8,
     priority_default = (effective ->> 'priority_default')::numeric::smallint,
     priorities = array(select p::text::numeric::smallint from jsonb_array_elements(effective -> 'priorities') p),
     shards = (effective ->> 'shards')::numeric::smallint,
@@ -725,8 +817,10 @@ begin
     max_payload = (effective ->> 'max_payload')::numeric::int,
     plain = true
   where q.name = _apply.queue;
+  perform holdfast._apply_limit(_apply.queue);
   perform holdfast._make_lanes(_apply.queue);
   perform holdfast._copy_to_lanes(_apply.queue);
+  perform holdfast._apply_kind(_apply.queue, effective);
 end $$;
 comment on function holdfast._apply is 'Write an effective configuration into the typed columns, and make the lanes it names';
 
@@ -734,7 +828,8 @@ create or replace function holdfast._copy_to_lanes(queue text) returns void lang
 as $$
 begin
   update holdfast.lane l set
-    queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards, plain = q.plain
+    queue_name = case q.kind when 'queue' then q.name end, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards,
+    plain = q.plain, throughput_limit = q.throughput_limit, throttle = case when q.throughput_limit is not null then q.throttle end
   from holdfast.queue q
   where q.name = _copy_to_lanes.queue and l.queue_id = q.id;
 end $$;
@@ -796,6 +891,7 @@ begin
   perform holdfast._check_name(create_queue.queue);
   perform holdfast._check_config(create_queue.config);
   v_config := holdfast._merge('{}', create_queue.config);
+  perform holdfast._check_kind(v_config, v_config ->> 'kind');
   if holdfast._create_queue(create_queue.queue, v_config) then
     return true;
   end if;
@@ -821,6 +917,7 @@ begin
     perform holdfast._no_queue(configure_queue.queue);
   end if;
   v_queue.config := holdfast._merge(v_queue.config, configure_queue.config);
+  perform holdfast._check_kind(v_queue.config, v_queue.kind);
   v_effective := holdfast._effective(v_queue.name, v_queue.config);
   update holdfast.queue q set config = v_queue.config where q.id = v_queue.id;
   perform holdfast._apply(v_queue.name, v_effective);
@@ -838,6 +935,9 @@ begin
   if configure_defaults.config -> 'dead_letter' not in ('null', 'false') then
     perform holdfast._fail('QH104', 'dead_letter has no global default but false', format('Got %s.', left((configure_defaults.config -> 'dead_letter')::text, 100)), 'Name dead-letter queues queue by queue.');
   end if;
+  if configure_defaults.config ?| '{kind,retention}' then
+    perform holdfast._fail('QH104', 'kind and retention have no global default', format('Got %s.', left(configure_defaults.config::text, 100)), 'Name them queue by queue.');
+  end if;
   update holdfast.defaults d set config = holdfast._merge(d.config, configure_defaults.config);
   for v_queue in select q.name, q.config from holdfast.queue q order by q.id for update loop
     perform holdfast._apply(v_queue.name, holdfast._effective(v_queue.name, v_queue.config));
@@ -851,6 +951,7 @@ comment on function holdfast.configure_defaults is 'Change the defaults of all q
 create or replace function holdfast._set_paused(queue text, paused boolean) returns boolean language plpgsql volatile
 as $$
 begin
+  perform holdfast._work_queue(_set_paused.queue);
   -- Waits for whoever is making a lane of this queue: it would be paused, or not, for good.
   perform from holdfast.queue q where q.name = _set_paused.queue for update;
   if not found then
@@ -908,6 +1009,9 @@ begin
     delete from holdfast.gap g where g.lane_id = v_lane.id;
     delete from holdfast.boot b where b.lane_id = v_lane.id;
   end loop;
+  if v_queue.throttle is not null then
+    execute format('drop sequence %s', v_queue.throttle);
+  end if;
   delete from holdfast.tally t where t.queue_id = v_queue.id;
   delete from holdfast.queue q where q.id = v_queue.id;
   return true;
@@ -1052,8 +1156,8 @@ begin
     perform holdfast._make_registers(v_lane.id);
     perform holdfast._write_boot(v_lane.id);
     update holdfast.lane l set
-      queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards,
-      plain = q.plain
+      queue_name = case q.kind when 'queue' then q.name end, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards,
+      plain = q.plain, throughput_limit = q.throughput_limit, throttle = case when q.throughput_limit is not null then q.throttle end
     from holdfast.queue q where l.id = v_lane.id and q.id = l.queue_id;
   end if;
   select l.* into v_lane from holdfast.lane l
@@ -1200,6 +1304,7 @@ begin
   if not found and repair.queue is not null then
     perform holdfast._no_queue(repair.queue);
   end if;
+  perform holdfast._repair_limits(repair.queue, unreadable_only);
   return v_lanes;
 end $$;
 comment on function holdfast.repair is
@@ -1273,7 +1378,7 @@ declare
   v_xid xid8;
   v_id bigint;
 begin
-  select q.id, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, l.ids into v_queue
+  select q.id, q.kind, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, l.ids into v_queue
   from holdfast.queue q left join holdfast.lane l on l.queue_id = q.id and l.priority = coalesce(send.priority, q.priority_default)
     and l.shard = pg_backend_pid() % q.shards
   where q.name = send.queue;
@@ -1285,6 +1390,9 @@ begin
     end if;
     perform holdfast._check_draft((payload, body, content_type, headers, priority, null, null, correlation_id, tag, max_deliveries)::holdfast.draft,
                                   (holdfast._queue(send.queue)).max_payload);
+    if v_queue.kind = 'log' then
+      perform holdfast._check_append(holdfast._queue(send.queue), num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries));
+    end if;
     v_due := holdfast._due_at(delay, deliver_at, v_now);
     v_expires := holdfast._expires_at(ttl, expires_at, v_now, v_queue.ttl);
     if v_queue.max_depth is not null then
@@ -1331,6 +1439,9 @@ declare
   v_stored bigint[];
   v_xid xid8;
 begin
+  if queue.kind = 'log' then
+    perform holdfast._check_append(queue, max(num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries))) from unnest(drafts) d;
+  end if;
   if queue.max_depth is not null then
     perform holdfast._check_depth(queue, cardinality(drafts));
   end if;
@@ -1381,6 +1492,7 @@ begin
   perform holdfast._check_batch(cardinality(payloads));
   perform holdfast._check_options(content_type, headers, correlation_id, tag, max_deliveries);
   perform holdfast._check_priority(priority);
+  perform holdfast._check_append(v_queue, num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries));
   if coalesce(cardinality(payloads), 0) = 0 then
     return '{}';
   end if;
@@ -1704,6 +1816,203 @@ begin
 end $$;
 comment on function holdfast._pace_gaps is 'When to look at gaps next: 5 ms, doubling to 1 s while nothing turns up';
 
+-- 57_limit.sql
+-- Limits: token buckets in registers, for queues (throughput_limit) and by name (take_rate).
+--
+-- A bucket is one number: the moment, in nanoseconds, at which it would be full again if nothing more were taken. A
+-- token costs 1/rate seconds; taking n moves the moment on by n of them, and it may not lie more than a full bucket
+-- ahead of now. So a bucket that nobody uses fills up by itself, and a new one is full.
+--
+-- Reading and moving it must be one step, and must not make anybody wait for a transaction that stays open. So it
+-- happens under an advisory lock in a subtransaction that is always undone: that lets go of the lock at once, also
+-- after an error, while the register keeps what was written. A bucket that has too little is seen without the lock.
+-- What was taken stays taken when the transaction rolls back.
+-- Lock order: lane locks, then a bucket; a bucket's holder waits for nobody.
+
+create or replace function holdfast._bucket_lock() returns int language sql immutable
+  return holdfast._lane_lock() + 2;
+comment on function holdfast._bucket_lock is 'The class of the advisory locks on buckets; the object is the limiter''s id, or the negative of the queue''s';
+
+create or replace function holdfast._tokens(mark bigint, brim bigint, step float8, burst int) returns int language sql immutable
+  return least(floor((brim - mark) / step + 1e-6), burst)::int;
+comment on function holdfast._tokens is 'How many tokens are in a bucket with this mark; at the brim it is empty';
+
+create or replace function holdfast._spend(register regclass, bucket int, want int, rate float8, burst int, partial boolean, at timestamptz)
+returns holdfast.allowance language plpgsql volatile
+as $$
+declare
+  v_at bigint := holdfast._us(at) * 1000;
+  v_step float8 := 1e9 / rate;
+  v_brim bigint := v_at + ceil(v_step * burst)::bigint;
+  v_least int := case when partial then least(want, 1) else want end;
+  v_found bigint := coalesce(pg_sequence_last_value(register), 0);
+  -- A mark far beyond the brim (the clock was set back, the rate was raised) is brought back to it. Not a mark just
+  -- beyond it: whoever was faster may have read the clock a moment later.
+  v_mark bigint := least(greatest(v_found, v_at), v_brim);
+  v_tokens int := holdfast._tokens(v_mark, v_brim, v_step, burst);
+  v_granted int := 0;
+begin
+  if (v_tokens >= v_least or v_found > v_brim + 60000000000) and want > 0 then
+    begin
+      perform pg_advisory_xact_lock(holdfast._bucket_lock(), bucket);
+      v_found := coalesce(pg_sequence_last_value(register), 0);
+      v_mark := least(greatest(v_found, v_at), v_brim);
+      v_tokens := holdfast._tokens(v_mark, v_brim, v_step, burst);
+      if v_tokens >= v_least then
+        v_granted := least(want, v_tokens);
+      end if;
+      if v_granted > 0 or v_found > v_brim + 60000000000 then
+        perform setval(register, v_mark + ceil(v_granted * v_step)::bigint);
+      end if;
+      raise exception using errcode = 'HF000';
+    exception
+      when sqlstate 'HF000' then null;
+    end;
+  end if;
+  return (v_granted, v_tokens - v_granted,
+          case when v_granted = 0 and want > 0
+               then make_interval(secs => (v_mark - v_brim + ceil(v_least * v_step)) / 1e9) end)::holdfast.allowance;
+end $$;
+comment on function holdfast._spend is 'Take tokens out of a bucket: want, or as many as there are (partial)';
+
+create or replace function holdfast._allowance(lane holdfast.lane, want int) returns int language plpgsql volatile
+as $$
+begin
+  return (holdfast._spend(lane.throttle, -lane.queue_id, want, lane.throughput_limit, ceil(lane.throughput_limit)::int, true, holdfast.now())).granted;
+end $$;
+comment on function holdfast._allowance is 'How many of so many messages a claim may hand out now, by the throughput limit of its queue';
+
+create or replace function holdfast._refund(queue text, count int) returns void language plpgsql volatile
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(_refund.queue);
+begin
+  perform pg_advisory_xact_lock(holdfast._bucket_lock(), -v_queue.id);
+  perform setval(v_queue.throttle, greatest(coalesce(pg_sequence_last_value(v_queue.throttle), 0)
+                                            - floor(count * 1e9 / v_queue.throughput_limit)::bigint, 0));
+  raise exception using errcode = 'HF000';
+exception
+  when sqlstate 'HF000' then null;
+end $$;
+comment on function holdfast._refund is 'Give back what a claim was allowed and did not hand out';
+
+create or replace function holdfast._apply_limit(queue text) returns void language plpgsql volatile
+as $$
+begin
+  update holdfast.queue q set throttle = holdfast._register('throttle_' || q.id)
+  where q.name = _apply_limit.queue and q.throughput_limit is not null and q.throttle is null;
+end $$;
+comment on function holdfast._apply_limit is 'Make the register of a queue''s first throughput limit';
+
+create or replace function holdfast._check_rate(limiter text, rate float8, burst int, want int, partial boolean) returns void
+language plpgsql stable
+as $$
+begin
+  if limiter is null or length(limiter) not between 1 and 200 then
+    perform holdfast._fail('QH702', 'invalid limiter name', format('Got %s.', coalesce(quote_literal(left(limiter, 250)), 'null')),
+      'A name has 1 to 200 characters.');
+  end if;
+  if rate is null or not (rate >= 0.000001 and rate <= 1000000) then
+    perform holdfast._fail('QH701', 'rate is out of range', format('Got %s.', coalesce(rate::text, 'null')), 'rate takes 0.000001 to 1,000,000 a second.');
+  end if;
+  if burst not between 1 and 1000000 then
+    perform holdfast._fail('QH701', 'burst is out of range', format('Got %s.', burst), 'burst takes 1 to 1,000,000; the default is one second''s worth.');
+  end if;
+  if want is null or want not between 0 and 1000000 or (partial is not true and want > coalesce(burst, ceil(rate))) then
+    perform holdfast._fail('QH701', 'want is out of range', format('Got %s.', coalesce(want::text, 'null')),
+      'want takes 0 to 1,000,000, and no more than burst unless partial is true.');
+  end if;
+  perform holdfast._check_isolation('take_rate');
+end $$;
+comment on function holdfast._check_rate is 'Refuse bad arguments of take_rate';
+
+create or replace function holdfast.take_rate(
+  limiter text, rate float8, burst int default null, want int default 1, partial boolean default false)
+returns holdfast.allowance
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_limiter record;
+begin
+  perform holdfast._check_rate(limiter, rate, burst, want, partial);
+  select l.id, l.register into v_limiter from holdfast.limiter l where l.name = take_rate.limiter;
+  if not found then
+    v_limiter := holdfast._make_limiter(take_rate.limiter);
+  end if;
+  return holdfast._spend(v_limiter.register, v_limiter.id, want, rate, coalesce(burst, ceil(rate)::int), partial is true, holdfast.now());
+end $$;
+comment on function holdfast.take_rate is
+  'Take tokens from the named bucket, which gets rate a second and holds burst (null: one second''s worth): all that are wanted or none, or what there is (partial)';
+
+create or replace function holdfast._make_limiter(limiter text) returns holdfast.limiter language plpgsql volatile
+as $$
+declare
+  v_limiter holdfast.limiter;
+  v_free int;
+begin
+  select l.id into v_free from holdfast.limiter l where l.name is null order by l.id limit 1 for update skip locked;
+  if v_free is null and (select count(*) from holdfast.limiter) >= 10000 then
+    perform holdfast._fail('QH703', 'too many limiters', 'There are 10,000.',
+      'Limit by fewer names: by plan or by key, not by request. maintain() removes those that were not used for ten minutes.');
+  end if;
+  -- Two first users of a name: the second waits here until the first has committed.
+  if v_free is not null then
+    begin
+      update holdfast.limiter l set name = _make_limiter.limiter, freed_at = null where l.id = v_free;
+    exception
+      when unique_violation then null;
+    end;
+  else
+    insert into holdfast.limiter as l (name) values (_make_limiter.limiter) on conflict (name) do nothing returning l.id into v_free;
+    update holdfast.limiter l set register = holdfast._register('limiter_' || l.id) where l.id = v_free;
+  end if;
+  select l.* into v_limiter from holdfast.limiter l where l.name = _make_limiter.limiter;
+  return v_limiter;
+end $$;
+comment on function holdfast._make_limiter is 'The limiter of a name, made if it is not there: out of a free one, or anew';
+
+create or replace function holdfast._tidy_limiters(at timestamptz) returns int language plpgsql volatile
+as $$
+declare
+  v_from int;
+  v_freed int;
+  v_old record;
+begin
+  -- Somewhere: every limiter's turn comes, and no position is to be kept.
+  select floor(random() * max(l.id))::int into v_from from holdfast.limiter l;
+  -- A bucket that has been full for ten minutes says no more than a new one.
+  update holdfast.limiter l set name = null, freed_at = at where l.id = any (array(
+    select s.id from (select l.id, l.register from holdfast.limiter l where l.id >= v_from and l.name is not null order by l.id limit 1000) s
+    where coalesce(pg_sequence_last_value(s.register), 0) < holdfast._us(at - interval '10 minutes') * 1000
+    for update skip locked));
+  get diagnostics v_freed = row_count;
+  for v_old in
+    select l.id, l.register from holdfast.limiter l
+    where l.name is null and l.freed_at < at - interval '1 hour' order by l.id desc limit 100 for update skip locked
+  loop
+    execute format('drop sequence %s', v_old.register);
+    delete from holdfast.limiter l where l.id = v_old.id;
+  end loop;
+  return v_freed;
+end $$;
+comment on function holdfast._tidy_limiters is
+  'Free limiters that were not used for ten minutes, 1,000 a call; drop the registers of some that have been free for an hour';
+
+create or replace function holdfast._repair_limits(queue text, unreadable_only boolean) returns void language plpgsql volatile
+as $$
+begin
+  update holdfast.queue q set throttle = holdfast._register('throttle_' || q.id)
+  where q.name = coalesce(_repair_limits.queue, q.name) and q.throttle is not null
+    and not (unreadable_only and holdfast._readable(array[q.throttle]));
+  update holdfast.lane l set throttle = q.throttle from holdfast.queue q
+  where q.name = coalesce(_repair_limits.queue, q.name) and l.queue_id = q.id and l.throttle is distinct from q.throttle
+    and l.throughput_limit is not null;
+  update holdfast.limiter l set register = holdfast._register('limiter_' || l.id)
+  where _repair_limits.queue is null and not (unreadable_only and holdfast._readable(array[l.register]));
+end $$;
+comment on function holdfast._repair_limits is 'Make the registers of buckets anew, all or those that cannot be read: they are full then';
+
 -- 60_claim.sql
 -- Claiming: hand out messages under a lease.
 --
@@ -2010,6 +2319,7 @@ declare
   v_due timestamptz;
   v_ids bigint[];
   v_taken int;
+  v_allowed int;
 begin
   if max is null or max not between 1 and 10000 or lease is not null or consumer is not null
      or current_setting('transaction_isolation') <> 'read committed' then
@@ -2032,7 +2342,12 @@ begin
       exit when not found;
       v_ids := null;
     end if;
-    exit when v_lane.paused;
+    if v_lane.paused or v_lane.throttle is not null then
+      exit when v_lane.paused;
+      v_allowed := coalesce(v_allowed, holdfast._allowance(v_lane, v_left));
+      v_left := least(v_left, v_allowed);
+      exit when v_left = 0;
+    end if;
     if not pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) then
       -- Another shard may be free; only the last one is worth waiting for, and only once a call.
       v_wait := not v_waited and holdfast._turn(v_lane.shard, v_lane.shards) = v_lane.shards - 1;
@@ -2105,9 +2420,14 @@ begin
       end if;
     end if;
     v_left := v_left - v_taken;
-    exit when v_left <= 0;
+    if v_left <= 0 then
+      return;
+    end if;
     v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_lane.id));
   end loop;
+  if v_allowed > 0 then
+    perform holdfast._refund(claim.queue, v_left);
+  end if;
 end $$;
 comment on function holdfast.claim is
   'Take up to max messages under a lease. alone: the caller promises that this statement is its own transaction';
@@ -2250,7 +2570,7 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_queue holdfast.queue := holdfast._queue(sweep.queue);
+  v_queue holdfast.queue := holdfast._work_queue(sweep.queue);
   v_lane holdfast.lane;
   v_ended int := 0;
 begin
@@ -2276,7 +2596,7 @@ create or replace function holdfast._unlease(queue text, token bigint, ids bigin
 language plpgsql volatile
 as $$
 declare
-  v_queue holdfast.queue := holdfast._queue(_unlease.queue);
+  v_queue holdfast.queue := holdfast._work_queue(_unlease.queue);
   v_lease record;
   v_mine bigint[];
   v_out bigint[] := '{}';
@@ -2379,7 +2699,7 @@ as $$
 declare
   v_owned bigint[];
   v_back bigint[];
-  v_queue holdfast.queue := holdfast._queue(nack.queue);
+  v_queue holdfast.queue := holdfast._work_queue(nack.queue);
 begin
   if delay < interval '0' or delay > interval '10 years' then
     perform holdfast._fail('QH305', 'delay is out of range', format('Got %s.', delay), 'A retry can be delayed by 0 seconds to 10 years.');
@@ -2468,7 +2788,7 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_queue holdfast.queue := holdfast._queue(extend.queue);
+  v_queue holdfast.queue := holdfast._work_queue(extend.queue);
   v_deadline timestamptz := holdfast.now() + coalesce(extend.lease, v_queue.lease);
   v_extended bigint[] := '{}';
   v_lease holdfast.lease;
@@ -2588,6 +2908,9 @@ begin
     perform holdfast._fail('QH105', format('target queue "%s" does not exist', left(redrive.target, 200)), 'Nothing was moved.',
       'Create it with holdfast.create_queue, or check the spelling.');
   end if;
+  if v_target.kind = 'log' then
+    perform holdfast._not_a_queue(v_target.name);
+  end if;
   if v_queue.dead_letter is null then
     perform holdfast._fail('QH105', format('queue "%s" has no dead-letter queue', v_queue.name), 'Its dead_letter is off.',
       'Pass the queue that the messages came from, not the one where they lie.');
@@ -2603,6 +2926,7 @@ begin
   v_free := array(select m.id from holdfast.message m where m.id = any (v_ids)
                   and m.id not in (select h.id from holdfast._holders(v_ids) h) for update skip locked);
   return query select * from holdfast._move_back(v_target, v_free, holdfast.now());
+  perform holdfast._entomb_in(v_grave, v_free);
   perform holdfast._wake(v_target);
 end $$;
 comment on function holdfast.redrive is
@@ -2683,9 +3007,10 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_queue holdfast.queue := holdfast._queue(discard.queue);
+  v_queue holdfast.queue := holdfast._work_queue(discard.queue);
   v_ids bigint[];
   v_lease record;
+  v_gone bigint[];
 begin
   v_ids := array(
     select m.id from holdfast.message m where m.id = any (discard.ids)
@@ -2698,7 +3023,10 @@ begin
     update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i not in (select unnest(v_ids))), lo = null
     where l.token = v_lease.token and l.part = v_lease.part;
   end loop;
-  return holdfast._end(v_queue.id, v_ids, 'discarded', holdfast.now());
+  v_gone := holdfast._end(v_queue.id, v_ids, 'discarded', holdfast.now());
+  perform holdfast._entomb_in(q, array(select i from unnest(v_gone) i join holdfast.lane l on l.id = i >> 40 where l.queue_id = q.id))
+  from holdfast.queue q where q.name = v_queue.dead_letter and q.kind = 'log';
+  return v_gone;
 end $$;
 comment on function holdfast.discard is
   'End messages of this queue, or dead letters that came from it, in whatever state they are; returns those that were there';
@@ -2852,7 +3180,7 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_queue holdfast.queue := holdfast._queue(leases.queue);
+  v_queue holdfast.queue := holdfast._work_queue(leases.queue);
 begin
   perform holdfast._check_limit("limit");
   return query
@@ -2891,7 +3219,7 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_queue holdfast.queue := holdfast._queue(holders.queue);
+  v_queue holdfast.queue := holdfast._work_queue(holders.queue);
 begin
   return query
     select h.id, h.token, h.consumer, h.deadline from holdfast._holders(array(
@@ -2920,7 +3248,7 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 begin
-  perform holdfast._queue(held.queue);
+  perform holdfast._work_queue(held.queue);
   return query select h.* from holdfast._held(held.token, null) h where h.queue = held.queue;
 end $$;
 comment on function holdfast.held is 'The messages that are held under this token now';
@@ -3036,6 +3364,541 @@ begin
 end $$;
 comment on function holdfast.message is 'One message of this queue, or one dead letter that came from it';
 
+-- 82_log.sql
+-- Logs: read by sequence, retention, deletion.
+--
+-- An append is a send to the log's one lane. A sequence number that is missing was drawn by a transaction that is still
+-- open, or that rolled back, or its record was removed. read() stops before the first number that may still come, so a
+-- reader that passes the last seq on as `after` gets every record once, in order. Which may still come is known
+-- (_decide) from the locks of appenders: each holds its transaction id, a lock on holdfast.message and one on the lane's
+-- sequence before it draws a number, until it has ended.
+--   floor           register gap_floor: of every id below it is known whether it comes
+--   mark, horizon   registers gap_turn, gap_walk, always written together: every id up to mark was drawn by a transaction older
+--                   than horizon. When all of those have ended, mark is known, and a new pair starts.
+-- These hold in snapshots that are younger than the register's value: so read the register first, then the records.
+-- Lock order: lane lock, log row, messages. read() takes none of them.
+
+create or replace function holdfast._work_queue(queue text) returns holdfast.queue language plpgsql stable
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(_work_queue.queue);
+begin
+  if v_queue.kind = 'log' then
+    perform holdfast._not_a_queue(v_queue.name);
+  end if;
+  return v_queue;
+end $$;
+comment on function holdfast._work_queue is 'A queue by its name that is no log, or an error';
+
+create or replace function holdfast._not_a_queue(queue text) returns void language plpgsql volatile
+as $$
+begin
+  perform holdfast._fail('QH602', format('"%s" is a log, not a queue', queue), 'Its records are not claimed and settled.',
+    'Read it with holdfast.read, delete from it with holdfast.log_delete.');
+end $$;
+comment on function holdfast._not_a_queue is 'Raise: this verb is for queues';
+
+create or replace function holdfast._log_lane(queue text, or_queue boolean default false) returns holdfast.lane language plpgsql stable
+as $$
+declare
+  v_lane holdfast.lane;
+begin
+  -- A queue with one lane has one sequence too.
+  select l.* into v_lane from holdfast.queue q join holdfast.lane l on l.queue_id = q.id
+  where q.name = _log_lane.queue and (q.kind = 'log' or or_queue)
+    and not exists (select from holdfast.lane o where o.queue_id = q.id and o.id <> l.id);
+  if not found then
+    perform holdfast._queue(_log_lane.queue);
+    perform holdfast._fail('QH603', format('"%s" is no log', _log_lane.queue),
+      case when or_queue then 'It is a queue with several lanes, each with its own sequence.' else 'It is a queue: its messages end when they are acked.' end,
+      'Look at its messages with holdfast.browse; make a log with {"kind": "log"}.');
+  end if;
+  return v_lane;
+end $$;
+comment on function holdfast._log_lane is 'The one lane of a log, or of a queue where that will do; or an error';
+
+create or replace function holdfast._check_append(queue holdfast.queue, options int) returns void language plpgsql stable
+as $$
+begin
+  if queue.kind = 'log' and options > 0 then
+    perform holdfast._fail('QH604', 'a log takes no such option', format('"%s" is a log: its records are not delivered, so they have no priority, delay, time to live or deliveries.', queue.name),
+      'Options for a log: payload, body, content_type, headers, correlation_id, tag. Old records go by the log''s retention.');
+  end if;
+end $$;
+comment on function holdfast._check_append is 'Refuse options of a send that mean nothing to a log';
+
+create or replace function holdfast._check_kind(config jsonb, was text) returns void language plpgsql stable
+as $$
+declare
+  v_kind text := coalesce(config ->> 'kind', 'queue');
+  v_field text;
+begin
+  if was <> v_kind then
+    perform holdfast._fail('QH601', 'the kind of a queue cannot be changed', format('It is a %s.', was),
+      'Create another one, and move what is in it.');
+  end if;
+  select k into v_field from jsonb_object_keys(config) k
+  where case v_kind when 'log' then k not in ('kind', 'retention', 'notify', 'max_depth', 'max_payload') else k = 'retention' end limit 1;
+  if found then
+    perform holdfast._fail('QH104', format('%s is no setting of a %s', v_field, v_kind), format('Got %s.', left((config -> v_field)::text, 100)),
+      case v_kind when 'log' then 'A log takes kind, retention, notify, max_depth, max_payload.' else 'retention is for logs.' end);
+  end if;
+end $$;
+comment on function holdfast._check_kind is 'Refuse settings that the kind of queue does not have, and another kind than it was';
+
+create or replace function holdfast._check_retention(retention jsonb) returns void language plpgsql stable
+as $$
+declare
+  v_field text;
+  v_value jsonb;
+begin
+  perform holdfast._check_field('retention', jsonb_typeof(retention) = 'object', retention, 'an object {age, count}');
+  for v_field, v_value in select e.key, e.value from jsonb_each(retention) e loop
+    case v_field
+      when 'age' then
+        perform holdfast._check_field('retention.age', holdfast._duration('retention.age', v_value) between interval '1 ms' and interval '100 years', v_value, '1 millisecond to 100 years');
+      when 'count' then
+        perform holdfast._check_field('retention.count', holdfast._whole(v_value, 1, 1000000000000), v_value, '1 to 1,000,000,000,000');
+      else
+        perform holdfast._fail('QH104', format('unknown field "retention.%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
+          'retention takes age, count.');
+    end case;
+  end loop;
+end $$;
+comment on function holdfast._check_retention is 'Refuse a bad retention';
+
+create or replace function holdfast._apply_kind(queue text, effective jsonb) returns void language plpgsql volatile
+as $$
+begin
+  insert into holdfast.log (lane_id, queue_id, retain_age, retain_count)
+  select l.id, q.id, case when effective #> '{retention,age}' is not null then holdfast._duration('age', effective #> '{retention,age}') end,
+         (effective #>> '{retention,count}')::numeric::bigint
+  from holdfast.queue q join holdfast.lane l on l.queue_id = q.id
+  where q.name = _apply_kind.queue and q.kind = 'log'
+  on conflict (lane_id) do update set retain_age = excluded.retain_age, retain_count = excluded.retain_count
+  where (log.retain_age, log.retain_count) is distinct from (excluded.retain_age, excluded.retain_count);
+end $$;
+comment on function holdfast._apply_kind is 'Write what the configuration says of a log';
+
+create or replace function holdfast._appenders(lane holdfast.lane, out others bigint, out everybody bigint) language plpgsql volatile
+as $$
+declare
+  v_next bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+begin
+  -- Lock entries show the lower 32 bits of a transaction id: the upper ones follow from how far it lies from the next one.
+  select min(a.xid) filter (where a.pid is distinct from pg_backend_pid()), min(a.xid) into others, everybody
+  from (select s.pid, v_next - ((v_next - x.transactionid::text::bigint + 2147483648 & 4294967295) - 2147483648) as xid
+        from pg_locks s join pg_locks w on w.virtualtransaction = s.virtualtransaction join pg_locks x on x.virtualtransaction = s.virtualtransaction
+        where s.locktype = 'relation' and s.relation = lane.ids and s.mode = 'RowExclusiveLock' and s.database = holdfast._database_oid()
+          and w.locktype = 'relation' and w.relation = 'holdfast.message'::regclass and w.mode = 'RowExclusiveLock' and w.database = s.database
+          and x.locktype = 'transactionid' and x.mode = 'ExclusiveLock' and x.granted) a;
+end $$;
+comment on function holdfast._appenders is
+  'The oldest open transaction that may have drawn a sequence number of this log: other than this one, and with it. null: none';
+
+create or replace function holdfast._log_pair(lane holdfast.lane, old_mark bigint, new_mark bigint, new_horizon bigint, out mark bigint, out horizon bigint)
+language plpgsql volatile
+as $$
+begin
+  -- Undone on purpose, which lets go of the lock at once; registers keep what was written.
+  perform pg_advisory_xact_lock(holdfast._lane_lock() + 3, lane.id);
+  mark := coalesce(pg_sequence_last_value(lane.gap_turn), 0);
+  horizon := coalesce(pg_sequence_last_value(lane.gap_walk), 0);
+  if mark = old_mark and new_mark > mark then
+    perform setval(lane.gap_turn, new_mark), setval(lane.gap_walk, new_horizon);
+  end if;
+  raise exception using errcode = 'HF000';
+exception
+  when sqlstate 'HF000' then null;
+end $$;
+comment on function holdfast._log_pair is 'Mark and horizon of a log, read together; replaced by a new pair if it is still the old one';
+
+create or replace function holdfast._decide(lane holdfast.lane, floor bigint, seen bigint, booted boolean) returns bigint language plpgsql volatile
+as $$
+declare
+  -- First the pair, then the locks: what is found ended must be about what the pair says.
+  v_pair record := holdfast._log_pair(lane, 0, 0, 0);
+  v_open record := holdfast._appenders(lane);
+  v_floor bigint := floor;
+  v_sure boolean := false;
+begin
+  -- seen was drawn, hence all before it. An appender that is not found has ended: the next snapshot shows what it left.
+  -- This transaction's own numbers are known to itself, not to others: no register moves past them.
+  if v_open.others is null then
+    v_floor := greatest(floor, seen + 1);
+    v_sure := v_open.everybody is null;
+  elsif booted and v_pair.mark >= floor and v_open.others >= v_pair.horizon then
+    v_floor := v_pair.mark + 1;
+    v_sure := v_open.everybody >= v_pair.horizon;
+  end if;
+  if booted and v_sure and v_floor > floor then
+    perform setval(lane.gap_floor, v_floor);
+  end if;
+  if booted and seen >= v_floor and v_pair.mark < v_floor then
+    perform holdfast._log_pair(lane, v_pair.mark, seen, holdfast._horizon(false)::text::bigint);
+  end if;
+  return v_floor;
+end $$;
+comment on function holdfast._decide is
+  'Of which ids of a log is it known whether they come? All below the answer. floor: what was known before; seen: an id that was there';
+
+create or replace function holdfast._log_booted(lane holdfast.lane) returns boolean language plpgsql volatile
+as $$
+begin
+  if pg_sequence_last_value(lane.booted) = holdfast._boot_mark() then
+    return true;
+  end if;
+  -- After a crash or a restore: what the registers say counts once the lane has started over, and that is committed.
+  return pg_try_advisory_xact_lock(holdfast._lane_lock(), lane.id) and holdfast._unchanged(lane) and not holdfast._boot_lane(lane);
+end $$;
+comment on function holdfast._log_booted is 'Are the registers of this log''s lane to be believed? If not, start it over';
+
+create or replace function holdfast._records(lane holdfast.lane, floor bigint, after bigint, start bigint, "limit" int) returns setof holdfast.record
+language plpgsql volatile
+as $$
+declare
+  v_base bigint := lane.id::bigint << 40;
+  v_from bigint := v_base + start;
+  v_end bigint := (lane.id + 1)::bigint << 40;
+begin
+  -- One snapshot for the records and for what was removed: a record is there, or the answer says that it is gone.
+  return query
+    with log as materialized (
+      select g.trimmed from holdfast.log g where g.lane_id = lane.id
+    ), item as (
+      select 'gap' as kind, after + 1 as lo, g.trimmed as hi, null::bigint as id, null::jsonb as payload, null::bytea as body,
+             null::text as content_type, null::jsonb as headers, null::uuid as correlation_id, null::text as tag,
+             null::timestamptz as enqueued_at, null::text as last_error, null::jsonb as origin
+      from log g where g.trimmed > after
+      union all
+      select 'deleted', greatest(t.lo, t.start + 1), t.hi, null, null, null, null, null, null, null, null, null, null
+      from (select t.lo, t.hi, greatest(start, (select g.trimmed from log g)) as start
+            from holdfast.tombstone t where t.lane_id = lane.id and t.hi > start order by t.hi limit _records."limit") t where t.hi > t.start
+      union all
+      select 'record', m.id - v_base, m.id - v_base, m.id, m.payload, m.body, m.content_type, m.headers, m.correlation_id, m.tag, m.enqueued_at,
+             m.last_error, m.origin
+      from (select m.* from holdfast.message m where m.id > v_from and m.id < v_end order by m.id limit _records."limit") m
+      where m.id - v_base > coalesce((select g.trimmed from log g), 0)
+    ), placed as (
+      select i.*, row_number() over along as nth,
+             coalesce(sum(pg_column_size(i.payload)) over before, 0) + coalesce(sum(pg_column_size(i.body)) over before, 0) as bytes,
+             i.lo - 1 + v_base >= greatest(coalesce(lag(i.hi) over along, after) + v_base + 1, floor) as open
+      from item i
+      window along as (order by i.lo), before as (order by i.lo rows between unbounded preceding and 1 preceding)
+    ), shown as (
+      select p.*, bool_or(p.open) over (order by p.lo) as stopped from placed p where p.nth <= _records."limit" and p.bytes < holdfast._answer_bytes()
+    )
+    select s.kind, s.hi, s.lo, s.hi, s.id, s.payload, s.body, s.content_type, s.headers, s.correlation_id, s.tag, s.enqueued_at, s.last_error, s.origin
+    from shown s where not s.stopped order by s.lo;
+end $$;
+comment on function holdfast._records is
+  'What comes after a sequence number, up to the first of which it is not known whether it comes. start: up to there retention has removed all';
+
+create or replace function holdfast._passed(lane holdfast.lane) returns bigint language plpgsql stable
+as $$
+declare
+  v_floor bigint := coalesce(pg_sequence_last_value(lane.gap_floor), 0);
+begin
+  -- What claims have passed without finding it is in a gap while it may still come.
+  return least(holdfast._start(lane), (select g.lo from holdfast.gap g where g.lane_id = lane.id and g.lo >= v_floor
+                                         and holdfast._is_ours(lane.id) order by g.lo limit 1));
+end $$;
+comment on function holdfast._passed is 'Of a queue''s lane: the first id of which claims do not know whether it comes';
+
+create or replace function holdfast._check_read(after bigint, "limit" int) returns void language plpgsql stable
+as $$
+begin
+  if after is null or after not between 0 and 1099511627775 then
+    perform holdfast._fail('QH605', 'after is out of range', format('Got %s.', coalesce(after::text, 'null')),
+      'after takes the seq of the last row that was read, or 0.');
+  end if;
+  perform holdfast._check_limit("limit");
+  perform holdfast._check_isolation('read');
+end $$;
+comment on function holdfast._check_read is 'Refuse bad arguments of read, and a transaction it cannot work in';
+
+create or replace function holdfast.read(queue text, after bigint default 0, "limit" int default 100) returns setof holdfast.record
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_log record;
+  v_base bigint;
+  v_from bigint;
+  v_end bigint;
+  v_ahead record;
+begin
+  if after is null or after not between 0 and 1099511627775 or "limit" is null or "limit" not between 1 and 10000
+     or current_setting('transaction_isolation') <> 'read committed' then
+    perform holdfast._check_read(after, "limit");
+  end if;
+  select l as lane, g.lane_id is not null as logged, coalesce(pg_sequence_last_value(l.gap_floor), 0) as floor,
+         g.lane_id is not null and coalesce(pg_sequence_last_value(l.booted) = holdfast._boot_mark(), false) as booted,
+         greatest(after, g.trimmed) as start into v_log
+  from holdfast.queue q join holdfast.lane l on l.queue_id = q.id left join holdfast.log g on g.lane_id = l.id where q.name = read.queue;
+  if v_log.booted is not true then
+    v_log.lane := holdfast._log_lane(read.queue, true);
+    v_log.booted := v_log.logged and holdfast._log_booted(v_log.lane);
+    v_log.floor := case when v_log.booted then v_log.floor when v_log.logged then 0 else holdfast._passed(v_log.lane) end;
+  end if;
+  v_base := (v_log.lane).id::bigint << 40;
+  v_from := v_base + v_log.start;
+  v_end := v_base + (1::bigint << 40);
+  select count(*) as records, max(m.id) as last, max(m.id) >= v_log.floor and count(*) < max(m.id) - v_from as holed,
+         min(m.id) = v_from + 1 and max(m.enqueued_at) >= holdfast.now() - interval '10 ms' as young,
+         coalesce(sum(m.bytes), 0) <= holdfast._answer_bytes() and v_log.start = after
+           and not exists (select from holdfast.tombstone t where t.lane_id = (v_log.lane).id and t.hi > v_log.start) as plain into v_ahead
+  from (select m.id, m.enqueued_at, coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0) as bytes
+        from holdfast.message m where m.id > v_from and m.id < v_end order by m.id limit read."limit") m;
+  -- Something to show before a hole that will be filled in a moment is good enough.
+  if v_ahead.holed and not v_ahead.young then
+    v_log.floor := holdfast._decide(v_log.lane, v_log.floor, v_ahead.last, v_log.booted);
+  end if;
+  if v_ahead.plain and (v_ahead.records = 0 or not v_ahead.holed or v_ahead.last < v_log.floor) then
+    -- The plain case, unless something was removed since that look: then nothing, and the long way.
+    return query
+      select 'record', m.id - v_base, m.id - v_base, m.id - v_base, m.id, m.payload, m.body, m.content_type, m.headers, m.correlation_id, m.tag,
+             m.enqueued_at, m.last_error, m.origin
+      from holdfast.message m where m.id > v_from and m.id <= v_ahead.last
+        and not exists (select from holdfast.tombstone t where t.lane_id = (v_log.lane).id and t.hi > v_log.start)
+        and not exists (select from holdfast.log g where g.lane_id = (v_log.lane).id and g.trimmed > v_log.start)
+      order by m.id limit read."limit";
+    if found or v_ahead.records = 0 then
+      return;
+    end if;
+  end if;
+  return query select * from holdfast._records(v_log.lane, v_log.floor, after, v_log.start, "limit");
+end $$;
+comment on function holdfast.read is
+  'The records of a log after a sequence number, in order, up to the first that may still come. kind gap: retention has removed that range; deleted: log_delete has';
+
+-- 83_keep.sql
+-- What a log keeps: retention, deletion, and its figures.
+--
+-- Retention removes a prefix, and log.trimmed says up to where: one number, however much is gone. log_delete removes
+-- records from anywhere and leaves tombstones: ranges that are merged wherever no record is between them, and that go
+-- when retention has passed them. Neither removes a number that may still come.
+-- Lock order: lane lock (maintain only), the log's row, messages.
+
+create or replace function holdfast._top(lane holdfast.lane) returns bigint language plpgsql stable
+as $$
+declare
+  v_base bigint := lane.id::bigint << 40;
+  v_end bigint := (lane.id + 1)::bigint << 40;
+begin
+  return greatest(
+    (select m.id from holdfast.message m where m.id > v_base and m.id < v_end order by m.id desc limit 1),
+    (select t.hi + v_base from holdfast.tombstone t where t.lane_id = lane.id order by t.hi desc limit 1));
+end $$;
+comment on function holdfast._top is 'The highest id of a log that is there, or was deleted; null: none';
+
+create or replace function holdfast._known(lane holdfast.lane, seen bigint) returns bigint language plpgsql volatile
+as $$
+declare
+  v_booted boolean := holdfast._log_booted(lane);
+  v_floor bigint := case when v_booted then coalesce(pg_sequence_last_value(lane.gap_floor), 0) else 0 end;
+begin
+  return case when v_floor > seen then v_floor else holdfast._decide(lane, v_floor, seen, v_booted) end;
+end $$;
+comment on function holdfast._known is 'The first id of a log of which it is not known whether it comes. seen: an id that was there';
+
+create or replace function holdfast._trim_chunk(log holdfast.log, top bigint, floor bigint, at timestamptz, out cut bigint, out removed int) language plpgsql volatile
+as $$
+declare
+  v_from bigint := (log.lane_id::bigint << 40) + log.trimmed;
+begin
+  select max(c.id) filter (where c.over or c.id <= top - log.retain_count) into cut
+  from (select m.id, coalesce(bool_and(m.enqueued_at <= at - log.retain_age) over (order by m.id), false) as over
+        from (select m.id, m.enqueued_at from holdfast.message m where m.id > v_from and m.id < floor order by m.id limit 2000) m) c;
+  delete from holdfast.message m where m.id > v_from and m.id <= cut;
+  get diagnostics removed = row_count;
+end $$;
+comment on function holdfast._trim_chunk is 'Remove what is over the retention of a log, 2,000 records at most. cut: the last id removed; null: nothing is over it';
+
+create or replace function holdfast._trim_log(lane holdfast.lane, at timestamptz) returns int language plpgsql volatile
+as $$
+declare
+  v_log holdfast.log;
+  v_top bigint;
+  v_floor bigint;
+  v_chunk record;
+  v_chunks int := 0;
+  v_removed int := 0;
+begin
+  select g.* into v_log from holdfast.log g
+  where g.lane_id = lane.id and num_nonnulls(g.retain_age, g.retain_count) > 0 for update skip locked;
+  if not found then
+    return 0;
+  end if;
+  v_top := holdfast._top(lane);
+  v_floor := holdfast._known(lane, v_top);
+  while v_chunks < 5 loop
+    v_chunk := holdfast._trim_chunk(v_log, v_top, v_floor, at);
+    exit when v_chunk.cut is null;
+    v_log.trimmed := v_chunk.cut - (lane.id::bigint << 40);
+    v_removed := v_removed + v_chunk.removed;
+    v_chunks := v_chunks + 1;
+  end loop;
+  if v_chunks > 0 then
+    update holdfast.log g set trimmed = v_log.trimmed where g.lane_id = lane.id;
+    delete from holdfast.tombstone t where t.lane_id = lane.id and t.hi <= v_log.trimmed;
+  end if;
+  return v_removed;
+end $$;
+comment on function holdfast._trim_log is 'Under the lane lock: enforce the retention of a log, 10,000 records at most; returns how many it removed';
+
+create or replace function holdfast._bridged(lane holdfast.lane, lo bigint, hi bigint, floor bigint) returns boolean language plpgsql stable
+as $$
+declare
+  v_lo bigint := (lane.id::bigint << 40) + lo;
+  v_hi bigint := (lane.id::bigint << 40) + hi;
+begin
+  return hi = lo + 1 or (v_hi <= floor and not exists (select from holdfast.message m where m.id > v_lo and m.id < v_hi));
+end $$;
+comment on function holdfast._bridged is 'Is there no record between these two sequence numbers of a log, and will there be none?';
+
+create or replace function holdfast._entomb(lane holdfast.lane, ids bigint[]) returns void language plpgsql volatile
+as $$
+declare
+  v_base bigint := lane.id::bigint << 40;
+  v_floor bigint := holdfast._known(lane, greatest(holdfast._top(lane), (select max(i) from unnest(ids) i)));
+  v_range record;
+  v_beside record;
+begin
+  for v_range in
+    select min(r.seq) as lo, max(r.seq) as hi
+    from (select s.seq, sum(s.starts) over (order by s.seq) as n
+          from (select i - v_base as seq,
+                       (not coalesce(holdfast._bridged(lane, lag(i) over (order by i) - v_base, i - v_base, v_floor), false))::int as starts
+                from unnest(ids) i) s) r
+    group by r.n order by 1
+  loop
+    delete from holdfast.tombstone t where t.lane_id = lane.id and t.hi > v_range.lo and t.hi < v_range.hi;
+    select t.lo, t.hi into v_beside from holdfast.tombstone t where t.lane_id = lane.id and t.hi < v_range.lo order by t.hi desc limit 1;
+    if found and holdfast._bridged(lane, v_beside.hi, v_range.lo, v_floor) then
+      delete from holdfast.tombstone t where t.lane_id = lane.id and t.hi = v_beside.hi;
+      v_range.lo := v_beside.lo;
+    end if;
+    select t.lo, t.hi into v_beside from holdfast.tombstone t where t.lane_id = lane.id and t.hi > v_range.hi order by t.hi limit 1;
+    if found and holdfast._bridged(lane, v_range.hi, v_beside.lo, v_floor) then
+      update holdfast.tombstone t set lo = v_range.lo where t.lane_id = lane.id and t.hi = v_beside.hi;
+    else
+      insert into holdfast.tombstone (lane_id, lo, hi) values (lane.id, v_range.lo, v_range.hi);
+    end if;
+  end loop;
+end $$;
+comment on function holdfast._entomb is 'Under the lock of the log''s row: leave tombstones for records that were deleted, merged with those beside them';
+
+create or replace function holdfast._entomb_in(queue holdfast.queue, ids bigint[]) returns void language plpgsql volatile
+as $$
+declare
+  v_lane holdfast.lane;
+begin
+  if queue.kind = 'log' and cardinality(ids) > 0 then
+    v_lane := holdfast._log_lane(queue.name);
+    perform from holdfast.log g where g.lane_id = v_lane.id for update;
+    perform holdfast._entomb(v_lane, ids);
+  end if;
+end $$;
+comment on function holdfast._entomb_in is 'Leave tombstones for records that were moved or discarded, if this is a log';
+
+create or replace function holdfast._to_delete(lane holdfast.lane, seqs bigint[], tag text, before bigint, trimmed bigint, "limit" int) returns bigint[]
+language plpgsql stable
+as $$
+declare
+  v_base bigint := lane.id::bigint << 40;
+  v_from bigint := v_base + trimmed;
+  v_end bigint := v_base + coalesce(before, 1::bigint << 40);
+begin
+  if seqs is not null then
+    return array(select m.id from holdfast.message m where m.id = any (array(select v_base + s from unnest(seqs) s where s between 1 and 1099511627775)));
+  elsif tag is not null then
+    return array(select m.id from holdfast.message m where m.id >> 40 = lane.id and m.tag = _to_delete.tag and m.id > v_from and m.id < v_end
+                 order by m.id limit _to_delete."limit");
+  end if;
+  return array(select m.id from holdfast.message m where m.id > v_from and m.id < v_end order by m.id limit _to_delete."limit");
+end $$;
+comment on function holdfast._to_delete is 'The ids that log_delete is about';
+
+create or replace function holdfast.log_delete(
+  queue text, seqs bigint[] default null, tag text default null, before bigint default null, "limit" int default 10000) returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_lane holdfast.lane;
+  v_trimmed bigint;
+  v_ids bigint[];
+  v_gone bigint[];
+begin
+  perform holdfast._check_limit("limit");
+  perform holdfast._check_isolation('log_delete');
+  if num_nonnulls(seqs, tag, before) = 0 or (seqs is not null and num_nonnulls(tag, before) > 0) or cardinality(seqs) > 10000 then
+    perform holdfast._fail('QH605', 'what is to be deleted is not clear',
+      case when cardinality(seqs) > 10000 then format('Got %s sequence numbers.', cardinality(seqs)) else format('Got %s of seqs, tag, before.', num_nonnulls(seqs, tag, before)) end,
+      'Pass up to 10,000 seqs; or a tag; or before, the first sequence number to keep; or tag and before.');
+  end if;
+  v_lane := holdfast._log_lane(log_delete.queue);
+  select g.trimmed into v_trimmed from holdfast.log g where g.lane_id = v_lane.id for update;
+  v_ids := holdfast._to_delete(v_lane, seqs, tag, before, v_trimmed, "limit");
+  with gone as (delete from holdfast.message m where m.id = any (v_ids) returning m.id)
+  select array_agg(g.id) into v_gone from gone g;
+  perform holdfast._entomb(v_lane, v_gone);
+  return coalesce(cardinality(v_gone), 0);
+end $$;
+comment on function holdfast.log_delete is
+  'Delete records of a log: by sequence number, by tag, or all before one; at most limit, the oldest first. Returns how many; readers are told';
+
+create or replace function holdfast._last_known(lane holdfast.lane, trimmed bigint) returns bigint language plpgsql volatile
+as $$
+declare
+  v_base bigint := lane.id::bigint << 40;
+  v_top bigint := holdfast._top(lane);
+  v_from bigint := greatest(holdfast._known(lane, v_top), v_base + trimmed + 1);
+begin
+  if v_top is null or v_from > v_top then
+    return coalesce(v_top - v_base, trimmed);
+  end if;
+  -- Somebody is appending: what follows without a hole is known too.
+  return (select coalesce(max(d.id) filter (where d.id = v_from + d.nth - 1), v_from - 1) - v_base
+          from (select m.id, row_number() over (order by m.id) as nth
+                from (select m.id from holdfast.message m where m.id >= v_from and m.id <= v_top order by m.id limit 10000) m) d);
+end $$;
+comment on function holdfast._last_known is 'The last sequence number of a log up to which all is known; looks at 10,000 records';
+
+create or replace function holdfast.log_stats(queue text)
+returns table (first_seq bigint, last_seq bigint, records bigint, trimmed bigint, oldest_age interval, exact boolean)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_lane holdfast.lane := holdfast._log_lane(log_stats.queue);
+  v_base bigint := v_lane.id::bigint << 40;
+  v_from bigint;
+  v_upto bigint;
+begin
+  perform holdfast._check_isolation('log_stats');
+  select g.trimmed into log_stats.trimmed from holdfast.log g where g.lane_id = v_lane.id;
+  last_seq := holdfast._last_known(v_lane, log_stats.trimmed);
+  -- What was deleted right behind retention need not be walked over.
+  select t.hi into v_from from holdfast.tombstone t
+  where t.lane_id = v_lane.id and t.hi > log_stats.trimmed and t.lo <= log_stats.trimmed + 1 order by t.hi limit 1;
+  v_from := v_base + coalesce(v_from, log_stats.trimmed);
+  v_upto := v_base + last_seq;
+  select m.id - v_base, holdfast.now() - m.enqueued_at into first_seq, oldest_age
+  from holdfast.message m where m.id > v_from and m.id <= v_upto order by m.id limit 1;
+  select count(*), count(*) <= 10000 into records, exact
+  from (select from holdfast.message m where m.id > v_from and m.id <= v_upto order by m.id limit 10001) m;
+  if not exact then
+    records := greatest(v_upto - v_from - (select coalesce(sum(t.hi - t.lo + 1), 0)
+                                           from (select t.lo, t.hi from holdfast.tombstone t
+                                                 where t.lane_id = v_lane.id and t.hi > v_from - v_base order by t.hi limit 10000) t), 10001);
+  end if;
+  return next;
+end $$;
+comment on function holdfast.log_stats is
+  'Figures of a log: its first record, the last number up to which all is known, how many records (above 10,000 an estimate), what retention has removed';
+
 -- 85_maintain.sql
 -- Maintenance: what no caller waits for. Safe from any number of processes at once; each call takes a bounded
 -- number of lanes in turn, and skips those that are busy.
@@ -3141,6 +4004,7 @@ declare
   v_clean boolean := pg_current_xact_id_if_assigned() is null;
   v_swept int;
   v_audited int;
+  v_trimmed int;
 begin
   if holdfast._boot_lane(lane) then
     return '{"booted": 1}';
@@ -3148,11 +4012,12 @@ begin
   perform holdfast._advance(lane);
   v_swept := holdfast._sweep_lane(lane, at, v_clean);
   v_audited := holdfast._audit(lane, at);
+  v_trimmed := holdfast._trim_log(lane, at);
   -- Somebody else may be counting this queue, by another of its lanes.
   if pg_try_advisory_xact_lock(holdfast._lane_lock() + 1, lane.queue_id) then
     perform holdfast._tally(lane.queue_id, at);
   end if;
-  return jsonb_build_object('swept', v_swept, 'found', v_audited);
+  return jsonb_build_object('swept', v_swept, 'found', v_audited, 'trimmed', v_trimmed);
 end $$;
 comment on function holdfast._maintain_lane is 'Under the lane lock: boot if need be, sweep, audit, count';
 
@@ -3169,17 +4034,22 @@ declare
   v_booted int := 0;
   v_swept int := 0;
   v_found int := 0;
+  v_trimmed int := 0;
+  v_more boolean := false;
   v_busy int := 0;
   v_overdue record;
 begin
   perform holdfast._check_isolation('maintain');
   v_overdue := holdfast._end_overdue_holders();
+  perform holdfast._tidy_limiters(holdfast.now());
   for v_lane in select l.* from holdfast.lane l order by (l.id <= v_turn), l.id loop
     if pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) and holdfast._unchanged(v_lane) then
       v_did := holdfast._maintain_lane(v_lane, holdfast.now());
       v_booted := v_booted + coalesce((v_did ->> 'booted')::int, 0);
       v_swept := v_swept + coalesce((v_did ->> 'swept')::int, 0);
       v_found := v_found + coalesce((v_did ->> 'found')::int, 0);
+      v_trimmed := v_trimmed + coalesce((v_did ->> 'trimmed')::int, 0);
+      v_more := v_more or coalesce((v_did ->> 'trimmed')::int, 0) >= 10000;
     else
       v_busy := v_busy + 1;
     end if;
@@ -3188,7 +4058,8 @@ begin
     exit when clock_timestamp() > v_began + interval '100 ms';
   end loop;
   return jsonb_build_object('lanes', v_lanes, 'busy', v_busy, 'booted', v_booted, 'swept', v_swept, 'found', v_found,
-                            'holders_ended', v_overdue.ended, 'holders', v_overdue.remaining, 'done', v_lanes >= (select count(*) from holdfast.lane));
+                            'trimmed', v_trimmed, 'holders_ended', v_overdue.ended, 'holders', v_overdue.remaining,
+                            'done', v_lanes >= (select count(*) from holdfast.lane) and not v_more);
 end $$;
 comment on function holdfast.maintain is
   'Sweep, audit and count, some lanes a call, in turn; call it every few seconds, and again while done is false. found: messages that were stranded';
@@ -3210,8 +4081,8 @@ begin
   for v_grant in
     select * from (values
       ('holdfast_producer', '{send,send_batch,send_many,now}'::text[]),
-      ('holdfast_consumer', '{claim,next,ack,nack,release,extend,held,holders,listen,browse,message,queue_stats,now}'),
-      ('holdfast_monitor', '{queue_stats,queues,leases,now}'),
+      ('holdfast_consumer', '{read,log_stats,claim,next,ack,nack,release,extend,held,holders,listen,browse,message,queue_stats,now}'),
+      ('holdfast_monitor', '{queue_stats,queues,leases,log_stats,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
     ) g(role, verbs)
@@ -3237,7 +4108,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '8f9dd86a7063a180161ceca1cde2b304f6f19623bd29d7d64867a33ef9665529', false);
+values (0, 'functions', 'e697859130ad99d70e82410add477c9ebe373371788c133243d5d4eb6e007a63', false);
 \else
 do $install$
 begin
@@ -3245,7 +4116,9 @@ begin
         select from holdfast.migration as there
         full join (values
             (1, 'eb30e5929c7fed9dbfc0df612d3a5ac686892de6b205a4b7cc12974829ae5a77'),
-            (0, '8f9dd86a7063a180161ceca1cde2b304f6f19623bd29d7d64867a33ef9665529')
+            (2, 'ef95fee59b6cf25abea36f335abbe3e7e3ea1d8a30bd23630360956e3df67cbb'),
+            (3, 'aaabdea6fd27b5a76fc56bf842bc8bc6cb5f4c8d0f1d6e76d79d1ca0fdfcad16'),
+            (0, 'e697859130ad99d70e82410add477c9ebe373371788c133243d5d4eb6e007a63')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from holdfast.client._arguments import several
 from holdfast.client._async.bulk import async_copy_messages
-from holdfast.client._async.session import AsyncSession
+from holdfast.client._async.logs import AsyncLogVerbs
 from holdfast.client._bulk import as_object, new_message
-from holdfast.client._calls import call
 from holdfast.client._concurrency import AsyncMessages
-from holdfast.client._explain import explained
-from holdfast.client._rows import record, scalar
 from holdfast.client._types import (
     Delivery,
     Duration,
@@ -28,19 +25,11 @@ from holdfast.client._types import (
     Settlement,
 )
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-T = TypeVar("T")
-D = TypeVar("D", bound="DataclassInstance")
 COPY_ROWS = 5_000  # the most that the engine wants in one COPY
 
 
-class AsyncVerbs:
+class AsyncVerbs(AsyncLogVerbs):
     """What can be done with queues and messages, over some session."""
-
-    def __init__(self, session: AsyncSession) -> None:
-        self._session = session
 
     # Queues
 
@@ -316,18 +305,6 @@ class AsyncVerbs:
     async def now(self) -> datetime:
         """The time by Holdfast's clock."""
         return await self._value(datetime, "now")
-
-    # How a verb is called
-
-    async def _records(self, kind: type[D], verb: str, **arguments: Any) -> list[D]:
-        statement, parameters = call(verb, arguments)
-        with explained(verb):
-            return await self._session.fetch(statement, parameters, record(kind))
-
-    async def _value(self, kind: type[T], verb: str, **arguments: Any) -> T:
-        statement, parameters = call(verb, arguments)
-        with explained(verb):
-            return (await self._session.fetch(statement, parameters, scalar(kind)))[0]
 
     async def _settle(self, verb: str, **arguments: Any) -> Settlement:
         return (await self._records(Settlement, verb, **arguments))[0]

@@ -5,17 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from holdfast.client._arguments import several
 from holdfast.client._bulk import as_object, new_message
-from holdfast.client._calls import call
 from holdfast.client._concurrency import Messages
-from holdfast.client._explain import explained
-from holdfast.client._rows import record, scalar
 from holdfast.client._sync.bulk import copy_messages
-from holdfast.client._sync.session import Session
+from holdfast.client._sync.logs import LogVerbs
 from holdfast.client._types import (
     Delivery,
     Duration,
@@ -29,19 +26,11 @@ from holdfast.client._types import (
     Settlement,
 )
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-T = TypeVar("T")
-D = TypeVar("D", bound="DataclassInstance")
 COPY_ROWS = 5_000  # the most that the engine wants in one COPY
 
 
-class Verbs:
+class Verbs(LogVerbs):
     """What can be done with queues and messages, over some session."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     # Queues
 
@@ -315,18 +304,6 @@ class Verbs:
     def now(self) -> datetime:
         """The time by Holdfast's clock."""
         return self._value(datetime, "now")
-
-    # How a verb is called
-
-    def _records(self, kind: type[D], verb: str, **arguments: Any) -> list[D]:
-        statement, parameters = call(verb, arguments)
-        with explained(verb):
-            return self._session.fetch(statement, parameters, record(kind))
-
-    def _value(self, kind: type[T], verb: str, **arguments: Any) -> T:
-        statement, parameters = call(verb, arguments)
-        with explained(verb):
-            return (self._session.fetch(statement, parameters, scalar(kind)))[0]
 
     def _settle(self, verb: str, **arguments: Any) -> Settlement:
         return (self._records(Settlement, verb, **arguments))[0]

@@ -18,6 +18,8 @@ begin
   if _no_queue.queue is null then
     perform holdfast._fail('QH101', 'the name of the queue is null', 'Every call but queues() and maintain() is about a queue.',
       'Pass the name of a queue first; for a send, payload (JSON) or body (bytes) after it: holdfast.send(''orders'', ''{"n": 1}'').');
+  elsif exists (select from holdfast.queue q where q.name = _no_queue.queue and q.kind = 'log') then
+    perform holdfast._not_a_queue(_no_queue.queue);
   end if;
   perform holdfast._fail('QH101', format('queue "%s" does not exist', left(_no_queue.queue, 200)),
     'Queues are made explicitly.', 'Create it with holdfast.create_queue, or check the spelling.');

@@ -63,6 +63,13 @@ begin
         perform holdfast._check_field(v_field, holdfast._duration(v_field, v_value) between interval '1 ms' and interval '10 years', v_value, '1 millisecond to 10 years');
       when 'max_depth' then
         perform holdfast._check_field(v_field, holdfast._whole(v_value, 1, 1000000000), v_value, '1 to 1,000,000,000');
+      when 'kind' then
+        perform holdfast._check_field(v_field, v_value in ('"queue"', '"log"'), v_value, '"queue" or "log"');
+      when 'retention' then
+        perform holdfast._check_retention(v_value);
+      when 'throughput_limit' then
+        v_good := jsonb_typeof(v_value) = 'number' and v_value between '0.001' and '1000000';
+        perform holdfast._check_field(v_field, v_good, v_value, '0.001 to 1,000,000 messages a second');
       when 'priority_default' then
         perform holdfast._check_field(v_field, holdfast._whole(v_value, 0, 10), v_value, '0 to 10');
       when 'priorities' then
@@ -79,7 +86,7 @@ begin
         perform holdfast._check_field(v_field, holdfast._whole(v_value, 1, 67108864), v_value, '1 to 67,108,864 bytes');
       else
         perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
-          'Fields: lease, max_deliveries, dead_letter, backoff, ttl, max_depth, priority_default, priorities, shards, notify, max_payload.');
+          'Fields: kind, lease, max_deliveries, dead_letter, backoff, ttl, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, retention.');
     end case;
   end loop;
 end $$;
@@ -109,9 +116,9 @@ end $$;
 comment on function holdfast._check_backoff is 'Refuse a bad backoff';
 
 create or replace function holdfast._builtin() returns jsonb language sql immutable
-  return '{"lease": "30 s", "max_deliveries": 5, "dead_letter": null, "ttl": null, "max_depth": null,
+  return '{"kind": "queue", "lease": "30 s", "max_deliveries": 5, "dead_letter": null, "ttl": null, "max_depth": null, "throughput_limit": null,
            "backoff": {"base": "0 s", "factor": 2, "cap": "300 s", "jitter": 0},
-           "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576}'::jsonb;
+           "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576, "retention": null}'::jsonb;
 comment on function holdfast._builtin is 'The configuration of a queue of which nothing was said';
 
 create or replace function holdfast._merge(base jsonb, change jsonb) returns jsonb language sql immutable
@@ -120,10 +127,16 @@ create or replace function holdfast._merge(base jsonb, change jsonb) returns jso
                    from jsonb_each(base || change) e where e.value <> 'null'), '{}');
 comment on function holdfast._merge is 'Overrides after a change: null takes a field back, backoff merges field by field';
 
+create or replace function holdfast._of_kind(effective jsonb) returns jsonb language sql immutable
+  return case effective ->> 'kind' when 'log'
+    then effective || '{"dead_letter": false, "ttl": null, "throughput_limit": null, "priority_default": 0, "priorities": [0], "shards": 1}'
+    else effective || '{"retention": null}' end;
+comment on function holdfast._of_kind is 'An effective configuration without what its kind of queue does not have: a log has one lane';
+
 create or replace function holdfast._effective(queue text, config jsonb) returns jsonb language sql stable
-  return (select holdfast._builtin() || e.merged
+  return (select holdfast._of_kind(holdfast._builtin() || e.merged
                  || jsonb_build_object('dead_letter', coalesce(e.merged -> 'dead_letter', to_jsonb(_effective.queue || '.dlq')))
-                 || jsonb_build_object('backoff', (holdfast._builtin() -> 'backoff') || coalesce(e.merged -> 'backoff', '{}'))
+                 || jsonb_build_object('backoff', (holdfast._builtin() -> 'backoff') || coalesce(e.merged -> 'backoff', '{}')))
           from (select holdfast._merge(d.config, _effective.config) as merged from holdfast.defaults d) e);
 comment on function holdfast._effective is 'The configuration that holds: built-in, then defaults, then the queue''s own';
 
@@ -133,6 +146,7 @@ begin
   perform holdfast._check_field('dead_letter', effective -> 'dead_letter' <> to_jsonb(_apply.queue), effective -> 'dead_letter',
                                 'another queue than this one');
   update holdfast.queue q set
+    kind = effective ->> 'kind',
     lease = holdfast._duration('lease', effective -> 'lease'),
     max_deliveries = (effective ->> 'max_deliveries')::numeric::int,
     dead_letter = case when effective -> 'dead_letter' <> 'false' then effective ->> 'dead_letter' end,
@@ -142,6 +156,7 @@ begin
     backoff_jitter = (effective #>> '{backoff,jitter}')::float8,
     ttl = case when effective -> 'ttl' <> 'null' then holdfast._duration('ttl', effective -> 'ttl') end,
     max_depth = (effective ->> 'max_depth')::numeric::bigint,
+    throughput_limit = (effective ->> 'throughput_limit')::float8,
     priority_default = (effective ->> 'priority_default')::numeric::smallint,
     priorities = array(select p::text::numeric::smallint from jsonb_array_elements(effective -> 'priorities') p),
     shards = (effective ->> 'shards')::numeric::smallint,
@@ -149,8 +164,10 @@ begin
     max_payload = (effective ->> 'max_payload')::numeric::int,
     plain = true
   where q.name = _apply.queue;
+  perform holdfast._apply_limit(_apply.queue);
   perform holdfast._make_lanes(_apply.queue);
   perform holdfast._copy_to_lanes(_apply.queue);
+  perform holdfast._apply_kind(_apply.queue, effective);
 end $$;
 comment on function holdfast._apply is 'Write an effective configuration into the typed columns, and make the lanes it names';
 
@@ -158,7 +175,8 @@ create or replace function holdfast._copy_to_lanes(queue text) returns void lang
 as $$
 begin
   update holdfast.lane l set
-    queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards, plain = q.plain
+    queue_name = case q.kind when 'queue' then q.name end, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards,
+    plain = q.plain, throughput_limit = q.throughput_limit, throttle = case when q.throughput_limit is not null then q.throttle end
   from holdfast.queue q
   where q.name = _copy_to_lanes.queue and l.queue_id = q.id;
 end $$;
@@ -220,6 +238,7 @@ begin
   perform holdfast._check_name(create_queue.queue);
   perform holdfast._check_config(create_queue.config);
   v_config := holdfast._merge('{}', create_queue.config);
+  perform holdfast._check_kind(v_config, v_config ->> 'kind');
   if holdfast._create_queue(create_queue.queue, v_config) then
     return true;
   end if;
@@ -245,6 +264,7 @@ begin
     perform holdfast._no_queue(configure_queue.queue);
   end if;
   v_queue.config := holdfast._merge(v_queue.config, configure_queue.config);
+  perform holdfast._check_kind(v_queue.config, v_queue.kind);
   v_effective := holdfast._effective(v_queue.name, v_queue.config);
   update holdfast.queue q set config = v_queue.config where q.id = v_queue.id;
   perform holdfast._apply(v_queue.name, v_effective);
@@ -262,6 +282,9 @@ begin
   if configure_defaults.config -> 'dead_letter' not in ('null', 'false') then
     perform holdfast._fail('QH104', 'dead_letter has no global default but false', format('Got %s.', left((configure_defaults.config -> 'dead_letter')::text, 100)), 'Name dead-letter queues queue by queue.');
   end if;
+  if configure_defaults.config ?| '{kind,retention}' then
+    perform holdfast._fail('QH104', 'kind and retention have no global default', format('Got %s.', left(configure_defaults.config::text, 100)), 'Name them queue by queue.');
+  end if;
   update holdfast.defaults d set config = holdfast._merge(d.config, configure_defaults.config);
   for v_queue in select q.name, q.config from holdfast.queue q order by q.id for update loop
     perform holdfast._apply(v_queue.name, holdfast._effective(v_queue.name, v_queue.config));
@@ -275,6 +298,7 @@ comment on function holdfast.configure_defaults is 'Change the defaults of all q
 create or replace function holdfast._set_paused(queue text, paused boolean) returns boolean language plpgsql volatile
 as $$
 begin
+  perform holdfast._work_queue(_set_paused.queue);
   -- Waits for whoever is making a lane of this queue: it would be paused, or not, for good.
   perform from holdfast.queue q where q.name = _set_paused.queue for update;
   if not found then
@@ -332,6 +356,9 @@ begin
     delete from holdfast.gap g where g.lane_id = v_lane.id;
     delete from holdfast.boot b where b.lane_id = v_lane.id;
   end loop;
+  if v_queue.throttle is not null then
+    execute format('drop sequence %s', v_queue.throttle);
+  end if;
   delete from holdfast.tally t where t.queue_id = v_queue.id;
   delete from holdfast.queue q where q.id = v_queue.id;
   return true;

@@ -108,8 +108,8 @@ begin
     perform holdfast._make_registers(v_lane.id);
     perform holdfast._write_boot(v_lane.id);
     update holdfast.lane l set
-      queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards,
-      plain = q.plain
+      queue_name = case q.kind when 'queue' then q.name end, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards,
+      plain = q.plain, throughput_limit = q.throughput_limit, throttle = case when q.throughput_limit is not null then q.throttle end
     from holdfast.queue q where l.id = v_lane.id and q.id = l.queue_id;
   end if;
   select l.* into v_lane from holdfast.lane l
@@ -256,6 +256,7 @@ begin
   if not found and repair.queue is not null then
     perform holdfast._no_queue(repair.queue);
   end if;
+  perform holdfast._repair_limits(repair.queue, unreadable_only);
   return v_lanes;
 end $$;
 comment on function holdfast.repair is

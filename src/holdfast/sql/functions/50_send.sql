@@ -50,7 +50,7 @@ declare
   v_xid xid8;
   v_id bigint;
 begin
-  select q.id, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, l.ids into v_queue
+  select q.id, q.kind, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, l.ids into v_queue
   from holdfast.queue q left join holdfast.lane l on l.queue_id = q.id and l.priority = coalesce(send.priority, q.priority_default)
     and l.shard = pg_backend_pid() % q.shards
   where q.name = send.queue;
@@ -62,6 +62,9 @@ begin
     end if;
     perform holdfast._check_draft((payload, body, content_type, headers, priority, null, null, correlation_id, tag, max_deliveries)::holdfast.draft,
                                   (holdfast._queue(send.queue)).max_payload);
+    if v_queue.kind = 'log' then
+      perform holdfast._check_append(holdfast._queue(send.queue), num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries));
+    end if;
     v_due := holdfast._due_at(delay, deliver_at, v_now);
     v_expires := holdfast._expires_at(ttl, expires_at, v_now, v_queue.ttl);
     if v_queue.max_depth is not null then
@@ -108,6 +111,9 @@ declare
   v_stored bigint[];
   v_xid xid8;
 begin
+  if queue.kind = 'log' then
+    perform holdfast._check_append(queue, max(num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries))) from unnest(drafts) d;
+  end if;
   if queue.max_depth is not null then
     perform holdfast._check_depth(queue, cardinality(drafts));
   end if;
@@ -158,6 +164,7 @@ begin
   perform holdfast._check_batch(cardinality(payloads));
   perform holdfast._check_options(content_type, headers, correlation_id, tag, max_deliveries);
   perform holdfast._check_priority(priority);
+  perform holdfast._check_append(v_queue, num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries));
   if coalesce(cardinality(payloads), 0) = 0 then
     return '{}';
   end if;

@@ -303,6 +303,7 @@ declare
   v_due timestamptz;
   v_ids bigint[];
   v_taken int;
+  v_allowed int;
 begin
   if max is null or max not between 1 and 10000 or lease is not null or consumer is not null
      or current_setting('transaction_isolation') <> 'read committed' then
@@ -325,7 +326,12 @@ begin
       exit when not found;
       v_ids := null;
     end if;
-    exit when v_lane.paused;
+    if v_lane.paused or v_lane.throttle is not null then
+      exit when v_lane.paused;
+      v_allowed := coalesce(v_allowed, holdfast._allowance(v_lane, v_left));
+      v_left := least(v_left, v_allowed);
+      exit when v_left = 0;
+    end if;
     if not pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) then
       -- Another shard may be free; only the last one is worth waiting for, and only once a call.
       v_wait := not v_waited and holdfast._turn(v_lane.shard, v_lane.shards) = v_lane.shards - 1;
@@ -398,9 +404,14 @@ begin
       end if;
     end if;
     v_left := v_left - v_taken;
-    exit when v_left <= 0;
+    if v_left <= 0 then
+      return;
+    end if;
     v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_lane.id));
   end loop;
+  if v_allowed > 0 then
+    perform holdfast._refund(claim.queue, v_left);
+  end if;
 end $$;
 comment on function holdfast.claim is
   'Take up to max messages under a lease. alone: the caller promises that this statement is its own transaction';

@@ -114,7 +114,7 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_queue holdfast.queue := holdfast._queue(sweep.queue);
+  v_queue holdfast.queue := holdfast._work_queue(sweep.queue);
   v_lane holdfast.lane;
   v_ended int := 0;
 begin

@@ -8,7 +8,7 @@ create or replace function holdfast._unlease(queue text, token bigint, ids bigin
 language plpgsql volatile
 as $$
 declare
-  v_queue holdfast.queue := holdfast._queue(_unlease.queue);
+  v_queue holdfast.queue := holdfast._work_queue(_unlease.queue);
   v_lease record;
   v_mine bigint[];
   v_out bigint[] := '{}';
@@ -111,7 +111,7 @@ as $$
 declare
   v_owned bigint[];
   v_back bigint[];
-  v_queue holdfast.queue := holdfast._queue(nack.queue);
+  v_queue holdfast.queue := holdfast._work_queue(nack.queue);
 begin
   if delay < interval '0' or delay > interval '10 years' then
     perform holdfast._fail('QH305', 'delay is out of range', format('Got %s.', delay), 'A retry can be delayed by 0 seconds to 10 years.');
@@ -200,7 +200,7 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_queue holdfast.queue := holdfast._queue(extend.queue);
+  v_queue holdfast.queue := holdfast._work_queue(extend.queue);
   v_deadline timestamptz := holdfast.now() + coalesce(extend.lease, v_queue.lease);
   v_extended bigint[] := '{}';
   v_lease holdfast.lease;

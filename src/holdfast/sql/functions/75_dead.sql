@@ -73,6 +73,9 @@ begin
     perform holdfast._fail('QH105', format('target queue "%s" does not exist', left(redrive.target, 200)), 'Nothing was moved.',
       'Create it with holdfast.create_queue, or check the spelling.');
   end if;
+  if v_target.kind = 'log' then
+    perform holdfast._not_a_queue(v_target.name);
+  end if;
   if v_queue.dead_letter is null then
     perform holdfast._fail('QH105', format('queue "%s" has no dead-letter queue', v_queue.name), 'Its dead_letter is off.',
       'Pass the queue that the messages came from, not the one where they lie.');
@@ -88,6 +91,7 @@ begin
   v_free := array(select m.id from holdfast.message m where m.id = any (v_ids)
                   and m.id not in (select h.id from holdfast._holders(v_ids) h) for update skip locked);
   return query select * from holdfast._move_back(v_target, v_free, holdfast.now());
+  perform holdfast._entomb_in(v_grave, v_free);
   perform holdfast._wake(v_target);
 end $$;
 comment on function holdfast.redrive is
@@ -168,9 +172,10 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_queue holdfast.queue := holdfast._queue(discard.queue);
+  v_queue holdfast.queue := holdfast._work_queue(discard.queue);
   v_ids bigint[];
   v_lease record;
+  v_gone bigint[];
 begin
   v_ids := array(
     select m.id from holdfast.message m where m.id = any (discard.ids)
@@ -183,7 +188,10 @@ begin
     update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i not in (select unnest(v_ids))), lo = null
     where l.token = v_lease.token and l.part = v_lease.part;
   end loop;
-  return holdfast._end(v_queue.id, v_ids, 'discarded', holdfast.now());
+  v_gone := holdfast._end(v_queue.id, v_ids, 'discarded', holdfast.now());
+  perform holdfast._entomb_in(q, array(select i from unnest(v_gone) i join holdfast.lane l on l.id = i >> 40 where l.queue_id = q.id))
+  from holdfast.queue q where q.name = v_queue.dead_letter and q.kind = 'log';
+  return v_gone;
 end $$;
 comment on function holdfast.discard is
   'End messages of this queue, or dead letters that came from it, in whatever state they are; returns those that were there';

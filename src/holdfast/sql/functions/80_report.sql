@@ -146,7 +146,7 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_queue holdfast.queue := holdfast._queue(leases.queue);
+  v_queue holdfast.queue := holdfast._work_queue(leases.queue);
 begin
   perform holdfast._check_limit("limit");
   return query
@@ -185,7 +185,7 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_queue holdfast.queue := holdfast._queue(holders.queue);
+  v_queue holdfast.queue := holdfast._work_queue(holders.queue);
 begin
   return query
     select h.id, h.token, h.consumer, h.deadline from holdfast._holders(array(
@@ -214,7 +214,7 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 begin
-  perform holdfast._queue(held.queue);
+  perform holdfast._work_queue(held.queue);
   return query select h.* from holdfast._held(held.token, null) h where h.queue = held.queue;
 end $$;
 comment on function holdfast.held is 'The messages that are held under this token now';

@@ -102,6 +102,7 @@ declare
   v_clean boolean := pg_current_xact_id_if_assigned() is null;
   v_swept int;
   v_audited int;
+  v_trimmed int;
 begin
   if holdfast._boot_lane(lane) then
     return '{"booted": 1}';
@@ -109,11 +110,12 @@ begin
   perform holdfast._advance(lane);
   v_swept := holdfast._sweep_lane(lane, at, v_clean);
   v_audited := holdfast._audit(lane, at);
+  v_trimmed := holdfast._trim_log(lane, at);
   -- Somebody else may be counting this queue, by another of its lanes.
   if pg_try_advisory_xact_lock(holdfast._lane_lock() + 1, lane.queue_id) then
     perform holdfast._tally(lane.queue_id, at);
   end if;
-  return jsonb_build_object('swept', v_swept, 'found', v_audited);
+  return jsonb_build_object('swept', v_swept, 'found', v_audited, 'trimmed', v_trimmed);
 end $$;
 comment on function holdfast._maintain_lane is 'Under the lane lock: boot if need be, sweep, audit, count';
 
@@ -130,17 +132,22 @@ declare
   v_booted int := 0;
   v_swept int := 0;
   v_found int := 0;
+  v_trimmed int := 0;
+  v_more boolean := false;
   v_busy int := 0;
   v_overdue record;
 begin
   perform holdfast._check_isolation('maintain');
   v_overdue := holdfast._end_overdue_holders();
+  perform holdfast._tidy_limiters(holdfast.now());
   for v_lane in select l.* from holdfast.lane l order by (l.id <= v_turn), l.id loop
     if pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) and holdfast._unchanged(v_lane) then
       v_did := holdfast._maintain_lane(v_lane, holdfast.now());
       v_booted := v_booted + coalesce((v_did ->> 'booted')::int, 0);
       v_swept := v_swept + coalesce((v_did ->> 'swept')::int, 0);
       v_found := v_found + coalesce((v_did ->> 'found')::int, 0);
+      v_trimmed := v_trimmed + coalesce((v_did ->> 'trimmed')::int, 0);
+      v_more := v_more or coalesce((v_did ->> 'trimmed')::int, 0) >= 10000;
     else
       v_busy := v_busy + 1;
     end if;
@@ -149,7 +156,8 @@ begin
     exit when clock_timestamp() > v_began + interval '100 ms';
   end loop;
   return jsonb_build_object('lanes', v_lanes, 'busy', v_busy, 'booted', v_booted, 'swept', v_swept, 'found', v_found,
-                            'holders_ended', v_overdue.ended, 'holders', v_overdue.remaining, 'done', v_lanes >= (select count(*) from holdfast.lane));
+                            'trimmed', v_trimmed, 'holders_ended', v_overdue.ended, 'holders', v_overdue.remaining,
+                            'done', v_lanes >= (select count(*) from holdfast.lane) and not v_more);
 end $$;
 comment on function holdfast.maintain is
   'Sweep, audit and count, some lanes a call, in turn; call it every few seconds, and again while done is false. found: messages that were stranded';

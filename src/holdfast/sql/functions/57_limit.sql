@@ -1,0 +1,195 @@
+-- Limits: token buckets in registers, for queues (throughput_limit) and by name (take_rate).
+--
+-- A bucket is one number: the moment, in nanoseconds, at which it would be full again if nothing more were taken. A
+-- token costs 1/rate seconds; taking n moves the moment on by n of them, and it may not lie more than a full bucket
+-- ahead of now. So a bucket that nobody uses fills up by itself, and a new one is full.
+--
+-- Reading and moving it must be one step, and must not make anybody wait for a transaction that stays open. So it
+-- happens under an advisory lock in a subtransaction that is always undone: that lets go of the lock at once, also
+-- after an error, while the register keeps what was written. A bucket that has too little is seen without the lock.
+-- What was taken stays taken when the transaction rolls back.
+-- Lock order: lane locks, then a bucket; a bucket's holder waits for nobody.
+
+create or replace function holdfast._bucket_lock() returns int language sql immutable
+  return holdfast._lane_lock() + 2;
+comment on function holdfast._bucket_lock is 'The class of the advisory locks on buckets; the object is the limiter''s id, or the negative of the queue''s';
+
+create or replace function holdfast._tokens(mark bigint, brim bigint, step float8, burst int) returns int language sql immutable
+  return least(floor((brim - mark) / step + 1e-6), burst)::int;
+comment on function holdfast._tokens is 'How many tokens are in a bucket with this mark; at the brim it is empty';
+
+create or replace function holdfast._spend(register regclass, bucket int, want int, rate float8, burst int, partial boolean, at timestamptz)
+returns holdfast.allowance language plpgsql volatile
+as $$
+declare
+  v_at bigint := holdfast._us(at) * 1000;
+  v_step float8 := 1e9 / rate;
+  v_brim bigint := v_at + ceil(v_step * burst)::bigint;
+  v_least int := case when partial then least(want, 1) else want end;
+  v_found bigint := coalesce(pg_sequence_last_value(register), 0);
+  -- A mark far beyond the brim (the clock was set back, the rate was raised) is brought back to it. Not a mark just
+  -- beyond it: whoever was faster may have read the clock a moment later.
+  v_mark bigint := least(greatest(v_found, v_at), v_brim);
+  v_tokens int := holdfast._tokens(v_mark, v_brim, v_step, burst);
+  v_granted int := 0;
+begin
+  if (v_tokens >= v_least or v_found > v_brim + 60000000000) and want > 0 then
+    begin
+      perform pg_advisory_xact_lock(holdfast._bucket_lock(), bucket);
+      v_found := coalesce(pg_sequence_last_value(register), 0);
+      v_mark := least(greatest(v_found, v_at), v_brim);
+      v_tokens := holdfast._tokens(v_mark, v_brim, v_step, burst);
+      if v_tokens >= v_least then
+        v_granted := least(want, v_tokens);
+      end if;
+      if v_granted > 0 or v_found > v_brim + 60000000000 then
+        perform setval(register, v_mark + ceil(v_granted * v_step)::bigint);
+      end if;
+      raise exception using errcode = 'HF000';
+    exception
+      when sqlstate 'HF000' then null;
+    end;
+  end if;
+  return (v_granted, v_tokens - v_granted,
+          case when v_granted = 0 and want > 0
+               then make_interval(secs => (v_mark - v_brim + ceil(v_least * v_step)) / 1e9) end)::holdfast.allowance;
+end $$;
+comment on function holdfast._spend is 'Take tokens out of a bucket: want, or as many as there are (partial)';
+
+create or replace function holdfast._allowance(lane holdfast.lane, want int) returns int language plpgsql volatile
+as $$
+begin
+  return (holdfast._spend(lane.throttle, -lane.queue_id, want, lane.throughput_limit, ceil(lane.throughput_limit)::int, true, holdfast.now())).granted;
+end $$;
+comment on function holdfast._allowance is 'How many of so many messages a claim may hand out now, by the throughput limit of its queue';
+
+create or replace function holdfast._refund(queue text, count int) returns void language plpgsql volatile
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(_refund.queue);
+begin
+  perform pg_advisory_xact_lock(holdfast._bucket_lock(), -v_queue.id);
+  perform setval(v_queue.throttle, greatest(coalesce(pg_sequence_last_value(v_queue.throttle), 0)
+                                            - floor(count * 1e9 / v_queue.throughput_limit)::bigint, 0));
+  raise exception using errcode = 'HF000';
+exception
+  when sqlstate 'HF000' then null;
+end $$;
+comment on function holdfast._refund is 'Give back what a claim was allowed and did not hand out';
+
+create or replace function holdfast._apply_limit(queue text) returns void language plpgsql volatile
+as $$
+begin
+  update holdfast.queue q set throttle = holdfast._register('throttle_' || q.id)
+  where q.name = _apply_limit.queue and q.throughput_limit is not null and q.throttle is null;
+end $$;
+comment on function holdfast._apply_limit is 'Make the register of a queue''s first throughput limit';
+
+create or replace function holdfast._check_rate(limiter text, rate float8, burst int, want int, partial boolean) returns void
+language plpgsql stable
+as $$
+begin
+  if limiter is null or length(limiter) not between 1 and 200 then
+    perform holdfast._fail('QH702', 'invalid limiter name', format('Got %s.', coalesce(quote_literal(left(limiter, 250)), 'null')),
+      'A name has 1 to 200 characters.');
+  end if;
+  if rate is null or not (rate >= 0.000001 and rate <= 1000000) then
+    perform holdfast._fail('QH701', 'rate is out of range', format('Got %s.', coalesce(rate::text, 'null')), 'rate takes 0.000001 to 1,000,000 a second.');
+  end if;
+  if burst not between 1 and 1000000 then
+    perform holdfast._fail('QH701', 'burst is out of range', format('Got %s.', burst), 'burst takes 1 to 1,000,000; the default is one second''s worth.');
+  end if;
+  if want is null or want not between 0 and 1000000 or (partial is not true and want > coalesce(burst, ceil(rate))) then
+    perform holdfast._fail('QH701', 'want is out of range', format('Got %s.', coalesce(want::text, 'null')),
+      'want takes 0 to 1,000,000, and no more than burst unless partial is true.');
+  end if;
+  perform holdfast._check_isolation('take_rate');
+end $$;
+comment on function holdfast._check_rate is 'Refuse bad arguments of take_rate';
+
+create or replace function holdfast.take_rate(
+  limiter text, rate float8, burst int default null, want int default 1, partial boolean default false)
+returns holdfast.allowance
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_limiter record;
+begin
+  perform holdfast._check_rate(limiter, rate, burst, want, partial);
+  select l.id, l.register into v_limiter from holdfast.limiter l where l.name = take_rate.limiter;
+  if not found then
+    v_limiter := holdfast._make_limiter(take_rate.limiter);
+  end if;
+  return holdfast._spend(v_limiter.register, v_limiter.id, want, rate, coalesce(burst, ceil(rate)::int), partial is true, holdfast.now());
+end $$;
+comment on function holdfast.take_rate is
+  'Take tokens from the named bucket, which gets rate a second and holds burst (null: one second''s worth): all that are wanted or none, or what there is (partial)';
+
+create or replace function holdfast._make_limiter(limiter text) returns holdfast.limiter language plpgsql volatile
+as $$
+declare
+  v_limiter holdfast.limiter;
+  v_free int;
+begin
+  select l.id into v_free from holdfast.limiter l where l.name is null order by l.id limit 1 for update skip locked;
+  if v_free is null and (select count(*) from holdfast.limiter) >= 10000 then
+    perform holdfast._fail('QH703', 'too many limiters', 'There are 10,000.',
+      'Limit by fewer names: by plan or by key, not by request. maintain() removes those that were not used for ten minutes.');
+  end if;
+  -- Two first users of a name: the second waits here until the first has committed.
+  if v_free is not null then
+    begin
+      update holdfast.limiter l set name = _make_limiter.limiter, freed_at = null where l.id = v_free;
+    exception
+      when unique_violation then null;
+    end;
+  else
+    insert into holdfast.limiter as l (name) values (_make_limiter.limiter) on conflict (name) do nothing returning l.id into v_free;
+    update holdfast.limiter l set register = holdfast._register('limiter_' || l.id) where l.id = v_free;
+  end if;
+  select l.* into v_limiter from holdfast.limiter l where l.name = _make_limiter.limiter;
+  return v_limiter;
+end $$;
+comment on function holdfast._make_limiter is 'The limiter of a name, made if it is not there: out of a free one, or anew';
+
+create or replace function holdfast._tidy_limiters(at timestamptz) returns int language plpgsql volatile
+as $$
+declare
+  v_from int;
+  v_freed int;
+  v_old record;
+begin
+  -- Somewhere: every limiter's turn comes, and no position is to be kept.
+  select floor(random() * max(l.id))::int into v_from from holdfast.limiter l;
+  -- A bucket that has been full for ten minutes says no more than a new one.
+  update holdfast.limiter l set name = null, freed_at = at where l.id = any (array(
+    select s.id from (select l.id, l.register from holdfast.limiter l where l.id >= v_from and l.name is not null order by l.id limit 1000) s
+    where coalesce(pg_sequence_last_value(s.register), 0) < holdfast._us(at - interval '10 minutes') * 1000
+    for update skip locked));
+  get diagnostics v_freed = row_count;
+  for v_old in
+    select l.id, l.register from holdfast.limiter l
+    where l.name is null and l.freed_at < at - interval '1 hour' order by l.id desc limit 100 for update skip locked
+  loop
+    execute format('drop sequence %s', v_old.register);
+    delete from holdfast.limiter l where l.id = v_old.id;
+  end loop;
+  return v_freed;
+end $$;
+comment on function holdfast._tidy_limiters is
+  'Free limiters that were not used for ten minutes, 1,000 a call; drop the registers of some that have been free for an hour';
+
+create or replace function holdfast._repair_limits(queue text, unreadable_only boolean) returns void language plpgsql volatile
+as $$
+begin
+  update holdfast.queue q set throttle = holdfast._register('throttle_' || q.id)
+  where q.name = coalesce(_repair_limits.queue, q.name) and q.throttle is not null
+    and not (unreadable_only and holdfast._readable(array[q.throttle]));
+  update holdfast.lane l set throttle = q.throttle from holdfast.queue q
+  where q.name = coalesce(_repair_limits.queue, q.name) and l.queue_id = q.id and l.throttle is distinct from q.throttle
+    and l.throughput_limit is not null;
+  update holdfast.limiter l set register = holdfast._register('limiter_' || l.id)
+  where _repair_limits.queue is null and not (unreadable_only and holdfast._readable(array[l.register]));
+end $$;
+comment on function holdfast._repair_limits is 'Make the registers of buckets anew, all or those that cannot be read: they are full then';

@@ -1,0 +1,97 @@
+"""Rate limiters under concurrency: no more is granted than there is, and no open transaction blocks.
+
+1. Any number of sessions that take from one bucket at once get exactly what it holds, and after a second
+   exactly what came in; the same for the throughput limit of a queue with many lanes.
+2. What a session took in a transaction that stays open blocks nobody.
+3. Two first users of a name share one bucket.
+4. A session that was cancelled while it waited for a bucket leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from tests.isolation.scene import Scene, Session
+
+SESSIONS = 12
+TAKE = (
+    "select coalesce(sum((holdfast.take_rate('a', %s, %s, %s, true)).granted), 0) from generate_series(1, %s)"
+)
+
+
+def taken(sessions: list[Session], *arguments: int) -> int:
+    """What all of them are granted, all at once."""
+    pending = [s.start(lambda s=s: s.value(TAKE, list(arguments))) for s in sessions]  # type: ignore[misc]
+    return sum(int(one.result()) for one in pending)
+
+
+@pytest.mark.parametrize("want", [1, 7])
+def test_sessions_together_get_what_is_there_and_no_more(scene: Scene, want: int) -> None:
+    scene.clock()
+    sessions = scene.sessions("taker", SESSIONS)
+    scene.watcher.execute("select holdfast.take_rate('a', 500, 1000, 0)")
+
+    at_first = taken(sessions, 500, 1000, want, 200)
+    scene.clock("1 s")
+    a_second_later = taken(sessions, 500, 1000, want, 200)
+
+    assert (at_first, a_second_later) == (1000, 500)
+
+
+def test_two_first_users_share_one_bucket(scene: Scene) -> None:
+    scene.clock()
+    sessions = scene.sessions("taker", SESSIONS)
+
+    assert taken(sessions, 10, 100, 1, 50) == 100
+    assert scene.watcher.value("select count(*) from holdfast.limiter") == 1
+
+
+def test_an_open_transaction_blocks_nobody(scene: Scene) -> None:
+    scene.clock()
+    scene.watcher.execute("select holdfast.take_rate('a', 10, 10, 1)")
+    holder, other = scene.session("holder").begin(), scene.session("other")
+    holder.execute("select holdfast.take_rate('a', 10, 10, 4)")
+
+    granted = other.start(lambda: other.value("select (holdfast.take_rate('a', 10, 10, 9, true)).granted"))
+
+    assert granted.result() == 5
+    holder.rollback()
+
+
+def test_claims_of_many_lanes_together_keep_the_limit(scene: Scene) -> None:
+    scene.clock()
+    config = '{"throughput_limit": 40, "shards": 8}'
+    scene.watcher.execute("select holdfast.create_queue('limited', %s)", [config])
+    for _ in range(SESSIONS):
+        scene.session("sender").execute("select holdfast.send('limited') from generate_series(1, 100)")
+    claimers = scene.sessions("claimer", SESSIONS)
+    claims = "select count(*) from generate_series(1, 30) n, lateral holdfast.claim('limited', n %% 3 + 1) c"
+
+    def round() -> int:
+        pending = [s.start(lambda s=s: s.value(claims, [])) for s in claimers]  # type: ignore[misc]
+        return sum(int(one.result()) for one in pending)
+
+    at_first = round()
+    scene.clock("1 s")
+
+    assert at_first <= 40
+    assert at_first + round() <= 80
+    assert at_first > 0
+
+
+def test_a_session_that_is_cancelled_while_it_waits_leaves_no_lock(scene: Scene) -> None:
+    scene.clock()
+    scene.watcher.execute("select holdfast.take_rate('a', 10, 10, 1)")
+    blocker, taker = scene.session("blocker").begin(), scene.session("taker")
+    blocker.execute(
+        "select pg_advisory_xact_lock(holdfast._bucket_lock(), (select id from holdfast.limiter))"
+    )
+    pending = taker.start(lambda: taker.execute("select holdfast.take_rate('a', 10)")).blocked_by(blocker)
+    scene.watcher.execute("select pg_cancel_backend(%s)", [taker.pid])
+    error = pending.error()
+    blocker.rollback()
+
+    assert isinstance(error, psycopg.errors.QueryCanceled)
+    assert scene.watcher.value("select (holdfast.take_rate('a', 10, 10, 9)).granted") == 9
+    assert scene.watcher.value("select count(*) from pg_locks where locktype = 'advisory'") == 0
