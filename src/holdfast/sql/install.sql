@@ -3271,12 +3271,15 @@ declare
   v_next bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
 begin
   -- Lock entries show the lower 32 bits of a transaction id: the upper ones follow from how far it lies from the next one.
-  select min(a.xid) filter (where a.pid is distinct from pg_backend_pid()), min(a.xid) into others, everybody
-  from (select s.pid, v_next - ((v_next - x.transactionid::text::bigint + 2147483648 & 4294967295) - 2147483648) as xid
-        from pg_locks s join pg_locks w on w.virtualtransaction = s.virtualtransaction join pg_locks x on x.virtualtransaction = s.virtualtransaction
-        where s.locktype = 'relation' and s.relation = lane.ids and s.mode = 'RowExclusiveLock' and s.database = holdfast._database_oid()
-          and w.locktype = 'relation' and w.relation = 'holdfast.message'::regclass and w.mode = 'RowExclusiveLock' and w.database = s.database
-          and x.locktype = 'transactionid' and x.mode = 'ExclusiveLock' and x.granted) a;
+  with appender as (
+    select min(k.pid) as pid, min(v_next - ((v_next - k.transactionid::text::bigint + 2147483648 & 4294967295) - 2147483648)) as xid
+    from pg_locks k
+    where k.granted and (k.locktype = 'transactionid' and k.mode = 'ExclusiveLock'
+      or k.locktype = 'relation' and k.mode = 'RowExclusiveLock' and k.relation in (lane.ids, 'holdfast.message'::regclass)
+         and k.database = holdfast._database_oid())
+    group by k.virtualtransaction having count(distinct k.relation) = 2
+  )
+  select min(a.xid) filter (where a.pid is distinct from pg_backend_pid()), min(a.xid) into others, everybody from appender a;
 end $$;
 comment on function holdfast._appenders is
   'The oldest open transaction that may have drawn a sequence number of this log: other than this one, and with it. null: none';
@@ -3866,7 +3869,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'fb5237d35fab194d9ae89ef4b84474e083b0615116e2bc140f0dbfb350b3ac90', false);
+values (0, 'functions', '3b97623d4be9ce8ee1b531b7f1dd93047e187b9b9461186797cf1ca8fd02df20', false);
 \else
 do $install$
 begin
@@ -3876,7 +3879,7 @@ begin
             (1, '7ccf4ab3565a1cf29367cd1ec0db25b957572a1491c9c1c0b2e00584b4f5dc41'),
             (2, 'ef95fee59b6cf25abea36f335abbe3e7e3ea1d8a30bd23630360956e3df67cbb'),
             (3, 'aaabdea6fd27b5a76fc56bf842bc8bc6cb5f4c8d0f1d6e76d79d1ca0fdfcad16'),
-            (0, 'fb5237d35fab194d9ae89ef4b84474e083b0615116e2bc140f0dbfb350b3ac90')
+            (0, '3b97623d4be9ce8ee1b531b7f1dd93047e187b9b9461186797cf1ca8fd02df20')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
