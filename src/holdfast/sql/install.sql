@@ -3486,12 +3486,15 @@ declare
   v_next bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
 begin
   -- Lock entries show the lower 32 bits of a transaction id: the upper ones follow from how far it lies from the next one.
-  select min(a.xid) filter (where a.pid is distinct from pg_backend_pid()), min(a.xid) into others, everybody
-  from (select s.pid, v_next - ((v_next - x.transactionid::text::bigint + 2147483648 & 4294967295) - 2147483648) as xid
-        from pg_locks s join pg_locks w on w.virtualtransaction = s.virtualtransaction join pg_locks x on x.virtualtransaction = s.virtualtransaction
-        where s.locktype = 'relation' and s.relation = lane.ids and s.mode = 'RowExclusiveLock' and s.database = holdfast._database_oid()
-          and w.locktype = 'relation' and w.relation = 'holdfast.message'::regclass and w.mode = 'RowExclusiveLock' and w.database = s.database
-          and x.locktype = 'transactionid' and x.mode = 'ExclusiveLock' and x.granted) a;
+  with appender as (
+    select min(k.pid) as pid, min(v_next - ((v_next - k.transactionid::text::bigint + 2147483648 & 4294967295) - 2147483648)) as xid
+    from pg_locks k
+    where k.granted and (k.locktype = 'transactionid' and k.mode = 'ExclusiveLock'
+      or k.locktype = 'relation' and k.mode = 'RowExclusiveLock' and k.relation in (lane.ids, 'holdfast.message'::regclass)
+         and k.database = holdfast._database_oid())
+    group by k.virtualtransaction having count(distinct k.relation) = 2
+  )
+  select min(a.xid) filter (where a.pid is distinct from pg_backend_pid()), min(a.xid) into others, everybody from appender a;
 end $$;
 comment on function holdfast._appenders is
   'The oldest open transaction that may have drawn a sequence number of this log: other than this one, and with it. null: none';
@@ -4108,7 +4111,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'e697859130ad99d70e82410add477c9ebe373371788c133243d5d4eb6e007a63', false);
+values (0, 'functions', '3e4387260e2c70c960f36b9912189b693bb26dc89b4ec7634191e9ea007bbfc4', false);
 \else
 do $install$
 begin
@@ -4118,7 +4121,7 @@ begin
             (1, 'eb30e5929c7fed9dbfc0df612d3a5ac686892de6b205a4b7cc12974829ae5a77'),
             (2, 'ef95fee59b6cf25abea36f335abbe3e7e3ea1d8a30bd23630360956e3df67cbb'),
             (3, 'aaabdea6fd27b5a76fc56bf842bc8bc6cb5f4c8d0f1d6e76d79d1ca0fdfcad16'),
-            (0, 'e697859130ad99d70e82410add477c9ebe373371788c133243d5d4eb6e007a63')
+            (0, '3e4387260e2c70c960f36b9912189b693bb26dc89b4ec7634191e9ea007bbfc4')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -119,12 +119,15 @@ declare
   v_next bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
 begin
   -- Lock entries show the lower 32 bits of a transaction id: the upper ones follow from how far it lies from the next one.
-  select min(a.xid) filter (where a.pid is distinct from pg_backend_pid()), min(a.xid) into others, everybody
-  from (select s.pid, v_next - ((v_next - x.transactionid::text::bigint + 2147483648 & 4294967295) - 2147483648) as xid
-        from pg_locks s join pg_locks w on w.virtualtransaction = s.virtualtransaction join pg_locks x on x.virtualtransaction = s.virtualtransaction
-        where s.locktype = 'relation' and s.relation = lane.ids and s.mode = 'RowExclusiveLock' and s.database = holdfast._database_oid()
-          and w.locktype = 'relation' and w.relation = 'holdfast.message'::regclass and w.mode = 'RowExclusiveLock' and w.database = s.database
-          and x.locktype = 'transactionid' and x.mode = 'ExclusiveLock' and x.granted) a;
+  with appender as (
+    select min(k.pid) as pid, min(v_next - ((v_next - k.transactionid::text::bigint + 2147483648 & 4294967295) - 2147483648)) as xid
+    from pg_locks k
+    where k.granted and (k.locktype = 'transactionid' and k.mode = 'ExclusiveLock'
+      or k.locktype = 'relation' and k.mode = 'RowExclusiveLock' and k.relation in (lane.ids, 'holdfast.message'::regclass)
+         and k.database = holdfast._database_oid())
+    group by k.virtualtransaction having count(distinct k.relation) = 2
+  )
+  select min(a.xid) filter (where a.pid is distinct from pg_backend_pid()), min(a.xid) into others, everybody from appender a;
 end $$;
 comment on function holdfast._appenders is
   'The oldest open transaction that may have drawn a sequence number of this log: other than this one, and with it. null: none';
