@@ -730,7 +730,8 @@ create or replace function holdfast._copy_to_lanes(queue text) returns void lang
 as $$
 begin
   update holdfast.lane l set
-    queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards
+    queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries,
+    shards = greatest(q.shards, (select max(o.shard) + 1 from holdfast.lane o where o.queue_id = q.id))
   from holdfast.queue q
   where q.name = _copy_to_lanes.queue and l.queue_id = q.id;
 end $$;
@@ -916,14 +917,13 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_patience text := current_setting('lock_timeout');
-  v_seconds float8 := extract(epoch from v_patience::interval);
   v_dropped boolean;
 begin
   perform holdfast._check_isolation('drop_queue');
   -- Others take the locks that a drop needs in any order. So that nobody else is told of a deadlock, the drop lets go of
   -- all it has before a deadlock would be looked for, and begins again; after ten seconds, or its caller's lock_timeout,
   -- it stays.
-  for v_try in 1 .. case when v_seconds = 0 then 25 else least(25, floor(v_seconds / 0.4)) end loop
+  for v_try in 1 .. holdfast._tries(v_patience) loop
     begin
       perform set_config('lock_timeout', '400ms', true);
       v_dropped := holdfast._drop_queue(drop_queue.queue);
@@ -1048,7 +1048,8 @@ begin
     perform holdfast._make_registers(v_lane.id);
     perform holdfast._write_boot(v_lane.id);
     update holdfast.lane l set
-      queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards
+      queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries,
+      shards = greatest(q.shards, (select max(o.shard) + 1 from holdfast.lane o where o.queue_id = q.id))
     from holdfast.queue q where l.id = v_lane.id and q.id = l.queue_id;
   end if;
   select l.* into v_lane from holdfast.lane l
@@ -1120,8 +1121,9 @@ declare
 begin
   delete from holdfast.lease l where l.lane_id = lane.id;
   delete from holdfast.gap g where g.lane_id = lane.id;
-  update holdfast.message m set due_at = holdfast.now()
-  where m.id >> 40 = lane.id and m.due_at = '-infinity';
+  -- A prepared transaction may have one of them locked: the audit finds those it leaves behind.
+  update holdfast.message m set due_at = holdfast.now() where m.id = any (array(
+    select h.id from holdfast.message h where h.id >> 40 = lane.id and h.due_at = '-infinity' for update skip locked));
   perform holdfast._clear_registers(lane);
   -- A dump reads sequences outside its snapshot: the log may hold ids that its sequence has not reached.
   select m.id into v_last from holdfast.message m
@@ -1179,18 +1181,50 @@ begin
 end $$;
 comment on function holdfast._repair_queue is 'Make the registers of a queue anew, all or those that cannot be read; returns the number of lanes that started over';
 
+create or replace function holdfast._tries(patience text) returns int language sql stable
+  return case when patience::interval = interval '0' then 25 else least(25, floor(extract(epoch from patience::interval) / 0.4)) end;
+comment on function holdfast._tries is 'How often to try for 400 ms: for ten seconds, or as long as this lock_timeout';
+
+create or replace function holdfast._repair_patiently(queue text, unreadable_only boolean) returns int language plpgsql volatile
+as $$
+declare
+  v_patience text := current_setting('lock_timeout');
+  v_queue holdfast.queue;
+  v_lanes int;
+begin
+  -- Gives way as drop_queue does, and for the same reason.
+  for v_try in 0 .. holdfast._tries(v_patience) loop
+    begin
+      perform set_config('lock_timeout', case when v_try < holdfast._tries(v_patience) then '400ms' else v_patience end, true);
+      -- Whoever comes second waits here, and sees the registers that the first has made.
+      select q.* into v_queue from holdfast.queue q where q.name = _repair_patiently.queue for update;
+      if not found then
+        perform holdfast._no_queue(_repair_patiently.queue);
+      end if;
+      v_lanes := holdfast._repair_queue(v_queue, unreadable_only);
+      perform set_config('lock_timeout', v_patience, true);
+      return v_lanes;
+    exception
+      when lock_not_available or deadlock_detected then
+        if v_try = holdfast._tries(v_patience) then
+          raise;
+        end if;
+    end;
+  end loop;
+end $$;
+comment on function holdfast._repair_patiently is 'Repair one queue; lets go of all locks and begins again while others are in the way';
+
 create or replace function holdfast.repair(queue text default null, unreadable_only boolean default false) returns int
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_queue holdfast.queue;
+  v_queue text;
   v_lanes int := 0;
 begin
   perform holdfast._check_isolation('repair');
-  -- Whoever comes second waits here, and sees the registers that the first has made.
-  for v_queue in select q.* from holdfast.queue q where q.name = coalesce(repair.queue, q.name) order by q.id for update loop
-    v_lanes := v_lanes + holdfast._repair_queue(v_queue, unreadable_only);
+  for v_queue in select q.name from holdfast.queue q where q.name = coalesce(repair.queue, q.name) order by q.id loop
+    v_lanes := v_lanes + holdfast._repair_patiently(v_queue, unreadable_only);
   end loop;
   if not found and repair.queue is not null then
     perform holdfast._no_queue(repair.queue);
@@ -1826,13 +1860,30 @@ end $$;
 comment on function holdfast._scan is
   'Look at an id range with exceptions in it: what can be taken, what has expired, which ids are missing, where to go on';
 
-create or replace function holdfast._end_expired(ids bigint[]) returns void language plpgsql volatile
+create or replace function holdfast._end_expired(ids bigint[]) returns int language plpgsql volatile
 as $$
+declare
+  v_ended int;
 begin
   delete from holdfast.message m where m.id = any (array(
     select e.id from holdfast.message e where e.id = any (_end_expired.ids) for update skip locked));
+  get diagnostics v_ended = row_count;
+  return v_ended;
 end $$;
-comment on function holdfast._end_expired is 'End messages whose time to live is over';
+comment on function holdfast._end_expired is 'End messages whose time to live is over; returns how many';
+
+create or replace function holdfast._expired_due(lane holdfast.lane, first timestamptz, at timestamptz) returns bigint[]
+language plpgsql volatile
+as $$
+begin
+  return array(
+    select c.id from (
+      select m.id, m.expires_at from holdfast.message m
+      where m.id >> 40 = lane.id and m.due_at > '-infinity' and m.due_at >= first and m.due_at <= at
+      order by m.due_at, m.id limit 10000) c
+    where c.expires_at <= at);
+end $$;
+comment on function holdfast._expired_due is 'Of the next 10,000 due messages those whose time to live is over';
 
 create or replace function holdfast._take_fresh(lane holdfast.lane, start bigint, want int, taken boolean, at timestamptz)
 returns holdfast._fresh language plpgsql volatile
@@ -1944,15 +1995,15 @@ end $$;
 comment on function holdfast._tend is
   'Under the lane lock: sweep if it is time, and say until when claims need no care. false: gaps or due messages below the floor are to be looked at now';
 
-create or replace function holdfast._turn(shard int, shards int) returns int language sql stable
-  return (shard - pg_backend_pid() % shards + shards) % shards;
-comment on function holdfast._turn is 'When this session comes to a shard: 0 is its own, where it sends to';
+create or replace function holdfast._home(token bigint, shards int) returns int language sql stable
+  return case when token % 8 = 0 then token / 8 % shards else pg_backend_pid() % shards end;
+comment on function holdfast._home is 'The shard that a claim starts with: the session''s own, where it sends to; one time in eight any';
 
-create or replace function holdfast._lane_order(queue text, but int default 0) returns int[] language plpgsql stable
+create or replace function holdfast._lane_order(queue text, home int, but int default 0) returns int[] language plpgsql stable
 as $$
 declare
   v_lanes int[] := array(select l.id from holdfast.lane l where l.queue_name = _lane_order.queue and l.id <> but
-                         order by l.priority desc, holdfast._turn(l.shard, l.shards));
+                         order by l.priority desc, (l.shard - home + l.shards) % l.shards);
 begin
   if v_lanes = '{}' and but = 0 then
     perform holdfast._no_queue(_lane_order.queue);
@@ -1960,7 +2011,7 @@ begin
   return v_lanes;
 end $$;
 comment on function holdfast._lane_order is
-  'The lanes of a queue, but for one, as this session visits them: by priority, each starting with a shard of its own; no queue: an error';
+  'The lanes of a queue, but for one, in the order of a claim: by priority, each from the shard home on; no queue: an error';
 
 create or replace function holdfast.claim(
   queue text, max int default 1, lease interval default null, consumer text default null, alone boolean default false
@@ -1970,6 +2021,7 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_lane holdfast.lane;
+  v_home int := 0;
   v_order int[];
   v_turn int := 0;
   v_now timestamptz := holdfast.now();
@@ -1992,16 +2044,16 @@ begin
      or current_setting('transaction_isolation') <> 'read committed' then
     perform holdfast._check_claim(max, lease, consumer);
   end if;
-  -- select into takes the first row and stops: a limit would be one more node to set up.
-  select l.* into v_lane from holdfast.lane l where l.queue_name = claim.queue order by l.priority desc, l.shard;
+  select l.* into v_lane from holdfast.lane l where l.queue_name = claim.queue order by l.priority desc, l.shard limit 1;
   if v_lane.shards is distinct from 1 then
-    -- Every session starts with a shard of its own.
-    select l.* into v_lane from holdfast.lane l
-    where l.queue_name = claim.queue and l.priority = v_lane.priority and l.shard = pg_backend_pid() % v_lane.shards;
+    v_home := holdfast._home(v_token, v_lane.shards);
+    select l.* into v_lane from holdfast.lane l where l.queue_name = claim.queue and l.priority = v_lane.priority and l.shard = v_home;
     if not found then
-      v_order := holdfast._lane_order(claim.queue);
+      v_order := holdfast._lane_order(claim.queue, v_home);
     end if;
   end if;
+  -- A claim has nothing to lose in a crash. It may write a little to the log all the same: reading a page can tidy it up.
+  v_relaxed := case when alone and pg_current_xact_id_if_assigned() is null then set_config('synchronous_commit', 'off', true) end;
   loop
     if v_order is not null then
       v_turn := v_turn + 1;
@@ -2012,28 +2064,25 @@ begin
     exit when v_lane.paused;
     if not pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) then
       -- Another shard may be free; only the last one is worth waiting for, and only once a call.
-      v_wait := not v_waited and holdfast._turn(v_lane.shard, v_lane.shards) = v_lane.shards - 1;
+      v_wait := not v_waited and (v_lane.shard - v_home + v_lane.shards) % v_lane.shards = v_lane.shards - 1;
       v_waited := v_waited or v_wait;
       if not v_wait or not holdfast._await_lane(v_lane) then
-        v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_lane.id));
+        v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_home, v_lane.id));
         continue;
       end if;
       v_now := holdfast.now();
     end if;
-    if alone then
-      -- A claim has nothing to lose in a crash. It may write a little to the log all the same: reading a page can tidy it up.
-      v_relaxed := set_config('synchronous_commit', 'off', true);
-    else
+    if alone is not true then
       perform holdfast._limit_transaction();
     end if;
     if coalesce(pg_sequence_last_value(v_lane.booted) <> holdfast._boot_mark(), true) and holdfast._boot_lane(v_lane) then
-      v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_lane.id));
+      v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_home, v_lane.id));
       continue;
     end if;
 
     v_start := pg_sequence_last_value(v_lane.cursor);
     select l.upto, l.made_by into v_above, v_made_by from holdfast.lease l
-    where l.lane_id = v_lane.id and l.upto > v_start and l.upto > 0 order by l.upto desc;
+    where l.lane_id = v_lane.id and l.upto > v_start and l.upto > 0 order by l.upto desc limit 1;
     if v_above is not null then
       v_start := case when v_made_by <> coalesce(pg_current_xact_id_if_assigned(), '0') then setval(v_lane.cursor, v_above) else v_above end;
     end if;
@@ -2043,7 +2092,7 @@ begin
       -- In a variable: a register read within the statement would be no bound for the index.
       v_floor := holdfast._time(pg_sequence_last_value(v_lane.due_floor));
       select m.due_at into v_due from holdfast.message m
-      where m.id >> 40 = v_lane.id and m.due_at > '-infinity' and m.due_at <= v_now and m.due_at >= v_floor order by m.due_at;
+      where m.id >> 40 = v_lane.id and m.due_at > '-infinity' and m.due_at <= v_now and m.due_at >= v_floor order by m.due_at limit 1;
       if v_due is null and v_left = 1 then
         select v_token, m.id, claim.queue, m.payload, m.body, m.content_type, m.headers, v_lane.priority::int, m.key, m.ordering_key,
                m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, v_lane.max_deliveries),
@@ -2083,7 +2132,7 @@ begin
     end if;
     v_left := v_left - v_taken;
     exit when v_left <= 0;
-    v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_lane.id));
+    v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_home, v_lane.id));
   end loop;
 end $$;
 comment on function holdfast.claim is
@@ -2101,6 +2150,9 @@ begin
   v_first := holdfast._first_due(lane, at, v_clean);
   if v_first is not null then
     v_ids := holdfast._take_due(lane, v_first, at, want);
+    if v_ids is null and holdfast._end_expired(holdfast._expired_due(lane, v_first, at)) > 0 then
+      v_ids := holdfast._take_due(lane, v_first, at, want);
+    end if;
   end if;
   if v_look > 0 and v_look <= holdfast._us(clock_timestamp()) * 10 and coalesce(cardinality(v_ids), 0) < want then
     v_ids := v_ids || holdfast._look_at_gaps(lane, want - coalesce(cardinality(v_ids), 0), at, v_clean, true);
@@ -2206,10 +2258,15 @@ declare
   v_cursor bigint := coalesce(pg_sequence_last_value(lane.cursor), 0);
   v_ids bigint[];
   v_freed bigint[];
+  v_spent bigint[];
   v_stay bigint[];
 begin
   v_ids := array(select i from holdfast.lease l cross join lateral unnest(l.ids) i where l.ctid = any (leases));
   v_freed := array(select m.id from holdfast.message m where m.id = any (v_ids) for update skip locked);
+  v_spent := holdfast._spent(lane.queue_id, v_freed);
+  if v_spent <> '{}' and not holdfast._can_bury(lane.queue_id) then
+    v_freed := array(select i from unnest(v_freed) i where i not in (select unnest(v_spent)));
+  end if;
   v_stay := array(select m.id from holdfast.message m where m.id = any (v_ids) and m.id not in (select unnest(v_freed)));
   perform holdfast._return(lane.queue_id, v_freed, at, interval '0', null, false);
   -- A lease above the cursor register says where fresh messages start: it stays, empty, until the register has passed it.
@@ -2220,7 +2277,7 @@ begin
   freed := cardinality(v_freed);
 end $$;
 comment on function holdfast._end_leases is
-  'Under the lane lock: give back what these locked leases hold, but for messages that somebody has locked. kept: leases that stay';
+  'Under the lane lock: give back what these locked leases hold, but for messages that somebody has locked, and dead ones that cannot be buried now. kept: leases that stay';
 
 create or replace function holdfast.sweep(queue text) returns int
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
@@ -2249,6 +2306,15 @@ comment on function holdfast.sweep is 'End the leases of a queue that ran out, n
 -- or an error if the caller asks for strict. A lease that a restore or a copy brought along is none: its lane's boot
 -- row speaks of another database. Lease rows are locked in id order; no lane lock is taken.
 
+create or replace function holdfast._check_token(token bigint) returns void language plpgsql immutable
+as $$
+begin
+  if token is null then
+    perform holdfast._fail('QH304', 'the lease is lost', 'The token is null.', 'Pass the token that claim returned. It returns no row, and so no token, when there is nothing to claim.');
+  end if;
+end $$;
+comment on function holdfast._check_token is 'Refuse to settle without a token';
+
 create or replace function holdfast._unlease(queue text, token bigint, ids bigint[]) returns bigint[]
 language plpgsql volatile
 as $$
@@ -2259,6 +2325,7 @@ declare
   v_out bigint[] := '{}';
   v_passes int := 0;
 begin
+  perform holdfast._check_token(_unlease.token);
   -- A lease that is being split shows its new part only to a later statement: so look twice, unless all is found.
   while v_passes < 2 and (_unlease.ids is null or cardinality(v_out) < cardinality(_unlease.ids)) loop
     v_passes := v_passes + 1;
@@ -2433,9 +2500,13 @@ begin
   end if;
   update holdfast.lease l set ids = array(select i from unnest(lease.ids) i where i not in (select unnest(_extend_lease.ids))), lo = null
   where l.token = lease.token and l.part = lease.part;
-  insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, made_by)
-  values (lease.token, holdfast._split_part(), lease.queue_id, lease.lane_id, lease.queue_name, lease.booted, lease.cursor, lease.consumer,
-          _extend_lease.deadline, _extend_lease.ids, _extend_lease.ids, 0, pg_current_xact_id());
+  loop
+    insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, made_by)
+    values (lease.token, holdfast._split_part(), lease.queue_id, lease.lane_id, lease.queue_name, lease.booted, lease.cursor, lease.consumer,
+            _extend_lease.deadline, _extend_lease.ids, _extend_lease.ids, 0, pg_current_xact_id())
+    on conflict do nothing;
+    exit when found;
+  end loop;
 end $$;
 comment on function holdfast._extend_lease is 'Set the deadline of a locked lease, or split some ids off into one of their own';
 
@@ -2454,6 +2525,7 @@ declare
   v_passes int := 0;
 begin
   perform holdfast._check_lease(extend.lease);
+  perform holdfast._check_token(extend.token);
   -- Twice, for the same reason as in _unlease.
   while v_passes < 2 and (extend.ids is null or cardinality(v_extended) < cardinality(extend.ids)) loop
     v_passes := v_passes + 1;
@@ -2484,11 +2556,13 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 begin
-  perform holdfast.ack(next.queue, next.token, null, strict);
+  if next.token is not null then
+    perform holdfast.ack(next.queue, next.token, null, strict);
+  end if;
   -- The ack must be durable, so the claim may not lower synchronous_commit.
   return query select * from holdfast.claim(next.queue, next.max, next.lease, next.consumer, false);
 end $$;
-comment on function holdfast.next is 'Ack everything under the token and claim again, in one call';
+comment on function holdfast.next is 'Ack everything under the token (null: there is nothing yet) and claim again, in one call';
 
 -- 75_dead.sql
 -- Dead letters: messages that used up their deliveries live on in another queue, with where they came from.
@@ -2541,6 +2615,33 @@ begin
   end loop;
 end $$;
 comment on function holdfast._grave is 'A dead-letter queue, made on first use: it does not bury in turn';
+
+create or replace function holdfast._spent(queue_id int, ids bigint[]) returns bigint[] language plpgsql stable
+as $$
+begin
+  return array(
+    select m.id from holdfast.message m join holdfast.queue q on q.id = _spent.queue_id
+    where m.id = any (_spent.ids) and coalesce(m.deliveries, 0) + 1 >= nullif(coalesce(m.max_deliveries, q.max_deliveries), 0));
+end $$;
+comment on function holdfast._spent is 'Which of these messages in flight have had their last delivery';
+
+create or replace function holdfast._can_bury(queue_id int) returns boolean
+language plpgsql volatile set lock_timeout = '100ms'
+as $$
+declare
+  v_grave holdfast.queue;
+  v_name text := (select q.dead_letter from holdfast.queue q where q.id = _can_bury.queue_id);
+begin
+  if v_name is not null then
+    v_grave := holdfast._grave(v_name);
+    perform holdfast._ids(v_grave, v_grave.priority_default);
+  end if;
+  return true;
+exception
+  when lock_not_available or deadlock_detected then return false;
+end $$;
+comment on function holdfast._can_bury is
+  'Lay hands on the dead-letter queue of this one, without waiting for long: whoever holds a lane may not wait for somebody who makes or changes it';
 
 create or replace function holdfast.redrive(
   queue text, ids bigint[] default null, filter jsonb default null, "limit" int default 1000, target text default null)
@@ -3040,7 +3141,9 @@ begin
   ), leased as (
     select h.id from holdfast._holders(array(select s.id from suspect s)) h
   )
-  select (select max(c.id) from chunk c), array(select s.id from suspect s where s.id not in (select l.id from leased l))
+  select (select max(c.id) from chunk c), array(
+           select s.id from suspect s where s.id not in (select l.id from leased l) and not exists (
+             select from (select g.hi from holdfast.gap g where g.lane_id = lane.id and g.lo <= s.id order by g.lo desc limit 1) g where g.hi >= s.id))
   into v_next, v_stranded;
   update holdfast.message m set due_at = at
   where m.id = any (array(select s.id from holdfast.message s where s.id = any (v_stranded)
@@ -3106,7 +3209,9 @@ declare
   v_ended int[];
 begin
   select coalesce(jsonb_agg(jsonb_strip_nulls(to_jsonb(h)) order by h.since, h.pid, h.queue, h.priority desc), '[]') into v_overdue
-  from holdfast._lane_holders() h where coalesce(h.since, '-infinity') < clock_timestamp() - interval '5 minutes';
+  from holdfast._lane_holders() h where coalesce(h.since, '-infinity') < clock_timestamp() - interval '5 minutes'
+    -- Who drops or repairs a queue may take long; no claim has such a lock.
+    and not exists (select from pg_locks k where k.pid = h.pid and k.locktype = 'relation' and k.mode = 'AccessExclusiveLock');
   v_ended := array(select e.pid from (select distinct (o ->> 'pid')::int as pid from jsonb_array_elements(v_overdue) o
                                       where o ? 'pid' and o ? 'since') e where holdfast._end_holder(e.pid));
   ended := cardinality(v_ended);
@@ -3218,7 +3323,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'f86c1a2bbcfe47000d830be9b62db5253cffe6631293f44b6c34f00cb61a0853', false);
+values (0, 'functions', 'bb0452d2a19f7a94c3138edbe88ef1bd9210704493282ef968b72ca06964cd5b', false);
 \else
 do $install$
 begin
@@ -3226,7 +3331,7 @@ begin
         select from holdfast.migration as there
         full join (values
             (1, '86c6a1cfec1e10b80053d0eae1e3e766908015075f3981aac669dcbe76a336fd'),
-            (0, 'f86c1a2bbcfe47000d830be9b62db5253cffe6631293f44b6c34f00cb61a0853')
+            (0, 'bb0452d2a19f7a94c3138edbe88ef1bd9210704493282ef968b72ca06964cd5b')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
