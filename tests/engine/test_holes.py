@@ -5,7 +5,7 @@
 3. drop_queue with an old snapshot is refused: it would leave behind what it cannot see.
 4. A queue is not its own dead-letter queue; one that is called "false" is one.
 5. Whole numbers may be written with a fraction of nothing; delays beyond all time are refused as such.
-6. A claim that does not say whether it is alone holds its lane with limits.
+6. A claim that does not say whether it is alone holds its lane with limits, and so do sweep and maintain.
 7. The verbs work for whoever has set plpgsql.extra_errors.
 8. No shard is left waiting while a session finds enough in its own, not even one that was configured away.
 9. A claim that meets expired retries passes thousands of them, as it does with fresh messages.
@@ -149,3 +149,16 @@ def test_a_claim_passes_expired_retries_by_the_thousand(queue: Engine) -> None:
     rows = queue.claim(1)
 
     assert ids(rows) == [good]
+
+
+@pytest.mark.parametrize("call", ["select holdfast.sweep('q')", "select holdfast.maintain()"])
+def test_a_sweep_left_open_holds_its_lanes_with_limits(queue: Engine, call: str) -> None:
+    queue.send(1)
+
+    with queue.conn.transaction():
+        queue.conn.execute(call.encode())
+        limits = queue.conn.execute(
+            "select current_setting('idle_in_transaction_session_timeout'), current_setting('statement_timeout')"
+        ).fetchone()
+
+    assert limits == ("1min", "1min")

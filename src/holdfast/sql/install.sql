@@ -2289,6 +2289,7 @@ declare
   v_ended int := 0;
 begin
   perform holdfast._check_isolation('sweep');
+  perform holdfast._limit_transaction();
   for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.priority desc, l.shard loop
     continue when not holdfast._await_lane(v_lane);
     continue when holdfast._boot_lane(v_lane);
@@ -3259,6 +3260,7 @@ declare
   v_overdue record;
 begin
   perform holdfast._check_isolation('maintain');
+  perform holdfast._limit_transaction();
   v_overdue := holdfast._end_overdue_holders();
   for v_lane in select l.* from holdfast.lane l order by (l.id <= v_turn), l.id loop
     if pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) and holdfast._unchanged(v_lane) then
@@ -3323,7 +3325,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'bb0452d2a19f7a94c3138edbe88ef1bd9210704493282ef968b72ca06964cd5b', false);
+values (0, 'functions', 'f23a6ee995fa3f835b07eeb6ddbaf7761b0016e71a46a352ea871c2b670c18af', false);
 \else
 do $install$
 begin
@@ -3331,7 +3333,7 @@ begin
         select from holdfast.migration as there
         full join (values
             (1, '86c6a1cfec1e10b80053d0eae1e3e766908015075f3981aac669dcbe76a336fd'),
-            (0, 'bb0452d2a19f7a94c3138edbe88ef1bd9210704493282ef968b72ca06964cd5b')
+            (0, 'f23a6ee995fa3f835b07eeb6ddbaf7761b0016e71a46a352ea871c2b670c18af')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -124,6 +124,7 @@ declare
   v_ended int := 0;
 begin
   perform holdfast._check_isolation('sweep');
+  perform holdfast._limit_transaction();
   for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.priority desc, l.shard loop
     continue when not holdfast._await_lane(v_lane);
     continue when holdfast._boot_lane(v_lane);

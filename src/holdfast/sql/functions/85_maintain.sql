@@ -138,6 +138,7 @@ declare
   v_overdue record;
 begin
   perform holdfast._check_isolation('maintain');
+  perform holdfast._limit_transaction();
   v_overdue := holdfast._end_overdue_holders();
   for v_lane in select l.* from holdfast.lane l order by (l.id <= v_turn), l.id loop
     if pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) and holdfast._unchanged(v_lane) then
