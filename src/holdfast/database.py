@@ -17,6 +17,12 @@ def configured_url(url: str | None = None) -> str | None:
     return url or os.environ.get(URL_VARIABLE) or None
 
 
+def has_server(data_dir: Path | str = DEFAULT_DATA_DIR) -> bool:
+    """Whether an embedded server was made in this folder; what a first start cut short left is none."""
+    server = Path(data_dir) / "server"
+    return os.path.islink(server) or os.path.exists(server / "data")
+
+
 @contextmanager
 def database(
     url: str | None = None, *, data_dir: Path | str = DEFAULT_DATA_DIR, create: bool = True
@@ -25,11 +31,11 @@ def database(
     if known := configured_url(url):
         yield known
         return
-    if not create and not Path(data_dir).exists():
+    if not create and not has_server(data_dir):
         raise EmbeddedError(
             "QH504",
             "there is no Holdfast in this folder",
-            detail=f"No {data_dir} is here, and {URL_VARIABLE} is not set.",
+            detail=f"No server is in {data_dir}, and {URL_VARIABLE} is not set.",
             hint=f"Run holdfast up here, or name a database in {URL_VARIABLE} (or with --database-url).",
         )
     with EmbeddedPostgres(data_dir=data_dir) as own:

@@ -26,6 +26,7 @@ from types import TracebackType
 
 from holdfast._cluster import Cluster, Options, tail
 from holdfast._postmaster import Postmaster
+from holdfast._programs import find_programs, serving_account
 from holdfast.client._errors import EmbeddedError
 
 __all__ = ["DEFAULT_DATA_DIR", "EmbeddedError", "EmbeddedPostgres", "temporary_postgres"]
@@ -121,6 +122,9 @@ class EmbeddedPostgres:
 
     def _make_folder(self) -> None:
         if not self.data_dir.is_dir():
+            # Where there is nothing to run, or nobody to run it, no folder is left behind.
+            serving_account(self._options.data)
+            find_programs()
             self.data_dir.mkdir(parents=True, exist_ok=True)
             # Whoever PostgreSQL runs as must pass through, whatever our umask; secrets are closed one by one.
             self.data_dir.chmod(0o755)

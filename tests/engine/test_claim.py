@@ -189,6 +189,15 @@ def test_only_a_lone_claim_lowers_synchronous_commit(
     assert setting(queue, "synchronous_commit") == "on"
 
 
+def test_a_claim_lowers_nothing_where_something_was_written_before(queue: Engine) -> None:
+    queue.send(1)
+
+    with queue.conn.transaction():
+        queue.send(2)
+        assert len(queue.claim(1, alone=True)) == 1
+        assert setting(queue, "synchronous_commit") == "on"
+
+
 def test_next_never_lowers_synchronous_commit(queue: Engine) -> None:
     queue.send(1)
     held = queue.claim_one()
@@ -211,6 +220,12 @@ def test_next_acks_all_and_claims_again(queue: Engine) -> None:
     assert rows[0]["deadline"] == T0 + timedelta(seconds=5)
     assert queue.look("select array_agg(id order by id) from holdfast.message") == sent[2:]
     assert queue.rows("leases", queue="q")[0]["consumer"] == "c"
+
+
+def test_next_without_a_token_claims(queue: Engine) -> None:
+    sent = queue.send_numbers(2)
+
+    assert ids(queue.rows("next", queue="q", token=None)) == sent[:1]
 
 
 def test_next_with_a_stale_token_settles_nothing_and_claims(queue: Engine) -> None:

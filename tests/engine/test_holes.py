@@ -5,17 +5,21 @@
 3. drop_queue with an old snapshot is refused: it would leave behind what it cannot see.
 4. A queue is not its own dead-letter queue; one that is called "false" is one.
 5. Whole numbers may be written with a fraction of nothing; delays beyond all time are refused as such.
-6. A claim that does not say whether it is alone holds its lane with limits.
+6. A claim that does not say whether it is alone holds its lane with limits, and so do sweep and maintain.
+7. The verbs work for whoever has set plpgsql.extra_errors.
+8. No shard is left waiting while a session finds enough in its own, not even one that was configured away.
+9. A claim that meets expired retries passes thousands of them, as it does with fresh messages.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import psycopg
 import pytest
 
-from tests.engine.engine import Engine
+from tests.engine.engine import T0, Engine, ids
 
 
 def code_of(conn: psycopg.Connection[Any], statement: str) -> str | None:
@@ -106,3 +110,55 @@ def test_a_claim_that_does_not_say_whether_it_is_alone_has_limits(queue: Engine)
 
     assert queue.conn.execute("show idle_in_transaction_session_timeout").fetchone() == ("1min",)
     queue.conn.execute("rollback")
+
+
+def test_verbs_work_under_extra_errors(queue: Engine) -> None:
+    queue.conn.execute("set plpgsql.extra_errors = 'all'")
+    queue.value("configure_queue", queue="q", config={"priorities": [0, 5]})
+    sent = [queue.send(1), queue.send(2, priority=5)]
+    queue.send(3, delay="1 s")
+
+    held = queue.claim(1) + queue.claim(1)
+    settled = [queue.settle("ack", row["token"])[0] for row in held]
+
+    assert settled == [[sent[1]], [sent[0]]]
+
+
+@pytest.mark.parametrize("fewer", [2, 1])
+def test_no_shard_waits_while_another_has_enough(queue: Engine, fewer: int) -> None:
+    queue.value("configure_queue", queue="q", config={"shards": 2})
+    for priority in ("odd", "even"):
+        queue.conn.execute(
+            "insert into holdfast.message (id, queue_id, enqueued_at, tag)"
+            " select nextval(l.ids), l.queue_id, holdfast.now(), %s"
+            " from holdfast.lane l, generate_series(1, 300) where l.shard = %s",
+            [priority, int(priority == "odd")],
+        )
+    queue.value("configure_queue", queue="q", config={"shards": fewer})
+
+    tags = {row["tag"] for _ in range(200) for row in queue.claim(1)}
+
+    assert tags == {"odd", "even"}
+
+
+def test_a_claim_passes_expired_retries_by_the_thousand(queue: Engine) -> None:
+    queue.send_numbers(3000, delay="1 s", ttl="2 s")
+    good = queue.send("good", delay="2 s")
+    queue.at(T0 + timedelta(seconds=10))
+
+    rows = queue.claim(1)
+
+    assert ids(rows) == [good]
+
+
+@pytest.mark.parametrize("call", ["select holdfast.sweep('q')", "select holdfast.maintain()"])
+def test_a_sweep_left_open_holds_its_lanes_with_limits(queue: Engine, call: str) -> None:
+    queue.send(1)
+
+    with queue.conn.transaction():
+        queue.conn.execute(call.encode())
+        limits = queue.conn.execute(
+            "select current_setting('idle_in_transaction_session_timeout'), current_setting('statement_timeout')"
+        ).fetchone()
+
+    assert limits == ("1min", "1min")

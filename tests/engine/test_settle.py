@@ -306,3 +306,14 @@ def test_settling_in_a_queue_that_is_not_there_is_an_error(queue: Engine, verb: 
         queue.rows(verb, queue="nowhere", token=1)
 
     assert caught.value.sqlstate == "QH101"
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack", "release", "extend"])
+def test_a_null_token_is_an_error(queue: Engine, verb: str) -> None:
+    queue.send(1)
+    queue.claim(1)
+
+    with pytest.raises(psycopg.Error) as refused:
+        queue.row(verb, queue="q", token=None)
+
+    assert refused.value.sqlstate == "QH304"

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from holdfast.client import NewMessage
 
 from ._command import Invocation
+from ._output import counted
 
 COPY_ROWS = 5_000
 STDIN = "-"
@@ -45,7 +46,7 @@ def send_file(
             atomic=atomic,
             progress=lambda total: progress.update(task, sent=total),
         )
-    invocation.output.document({"queue": queue, "sent": sent}, f"Sent {sent} messages to {queue}.")
+    invocation.output.document({"queue": queue, "sent": sent}, f"Sent {counted(sent, 'message')} to {queue}.")
 
 
 @contextmanager
@@ -85,5 +86,7 @@ def parse(number: int, line: bytes, *, text: bool) -> Any:
     try:
         content = line.decode()
         return content.rstrip("\r\n") if text else json.loads(content)
-    except ValueError as error:
-        raise typer.BadParameter(f"line {number} is not JSON: {error}") from error
+    except json.JSONDecodeError as error:
+        raise typer.BadParameter(f"line {number} is not JSON: {error.msg} at column {error.colno}") from error
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(f"line {number} is not UTF-8") from error

@@ -17,7 +17,7 @@ from rich.text import Text
 
 PIPE_WIDTH = 200  # columns of a table that does not go to a terminal
 # Numbers that pass 2**53, where JSON readers lose digits: they are written as strings.
-BIG = frozenset({"id", "new_id", "root_id", "token", "settled", "skipped", "ids", "after"})
+BIG = frozenset({"id", "new_id", "root_id", "token", "settled", "skipped", "ids", "left", "after"})
 
 
 class Output:
@@ -95,8 +95,19 @@ def table(values: Sequence[Any], columns: Sequence[str]) -> Table:
         sheet.add_column(column, overflow="fold", no_wrap=column in BIG)
     for value in values:
         row = named(value)
-        sheet.add_row(*(Text(cell(row[column])) for column in columns))
+        sheet.add_row(*(Text(shown(row, column)) for column in columns))
     return sheet
+
+
+def shown(row: Mapping[str, Any], column: str) -> str:
+    """One field; a message that has a body in place of a payload shows how long that is."""
+    body = row.get("body") if column == "payload" else None
+    return cell(row[column]) if body is None else f"<{cell(body)}>"
+
+
+def counted(number: int, noun: str) -> str:
+    """1 message, 2 messages."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def named(value: Any) -> Mapping[str, Any]:
@@ -117,7 +128,7 @@ def cell(value: Any) -> str:
     if isinstance(value, timedelta):
         return span(value)
     if isinstance(value, bytes):
-        return f"{len(value)} bytes"
+        return counted(len(value), "byte")
     return str(value) if isinstance(value, str | UUID) else json.dumps(value, ensure_ascii=False)
 
 

@@ -35,7 +35,10 @@ def duration(text: str) -> timedelta:
             raise ValueError(text)
         return sum((float(part["number"]) * UNITS[part["unit"]] for part in parts), timedelta())
     except (OverflowError, ValueError) as error:
-        raise typer.BadParameter(f"{text!r} is not a duration such as 90, 250ms, 1m30s, 5 min") from error
+        raise typer.BadParameter(
+            f"{text!r} is not a duration such as 90, 250ms, 1m30s, 5 min; "
+            "the units are ms, s (or none), m (minutes), h, d, w"
+        ) from error
 
 
 def token(text: str) -> int:
@@ -71,17 +74,22 @@ def uuid(text: str) -> UUID:
         raise typer.BadParameter(f"{text!r} is not a UUID") from error
 
 
-def json_value(text: str) -> Any:
-    """A JSON value."""
+def json_value(text: str, advice: str = "") -> Any:
+    """A JSON value; the advice is for who wrote something else."""
     try:
         return json.loads(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is not JSON ({error}); for plain text use --text") from error
+        raise typer.BadParameter(f"{text!r} is not JSON ({error}){advice}") from error
 
 
 def assignments(words: Iterable[str]) -> dict[str, Any]:
     """FIELD=VALUE words; a value is JSON where it can be read as such, else text."""
-    return {name: lenient(value) for name, value in pairs(words)}
+    found: dict[str, Any] = {}
+    for name, value in pairs(words):
+        if name in found:
+            raise typer.BadParameter(f"{name} is given twice")
+        found[name] = lenient(value)
+    return found
 
 
 def lenient(text: str) -> Any:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
-from holdfast.client import Entry
+from holdfast.client import Entry, Holdfast
 
 from ._command import Invocation, command
 from ._ending import ExitCode
-from ._options import After, Ids, Limit, Queue, Yes
-from ._output import named
+from ._options import After, Limit, Queue, Yes
+from ._output import counted, named
 from ._values import instant, message_id
 
 app = typer.Typer(help="Look at, send back and discard dead letters.", no_args_is_help=True)
 
 DEAD = "dead"
 
-Id = Annotated[int, typer.Argument(parser=message_id, metavar="ID", help="The message.")]
-SomeIds = Annotated[list[int], typer.Argument(parser=message_id, metavar="ID...", help="The messages.")]
-Everything = Annotated[bool, typer.Option("--all", help="Every dead letter of the queue, up to --limit.")]
+Id = Annotated[int, typer.Argument(parser=message_id, metavar="ID", help="The dead letter.")]
+SomeIds = Annotated[list[int], typer.Argument(parser=message_id, metavar="ID...", help="The dead letters.")]
+TheseIds = Annotated[
+    list[int] | None,
+    typer.Argument(parser=message_id, metavar="ID...", help="These dead letters. Else a filter, or --all."),
+]
+Everything = Annotated[bool, typer.Option("--all", help="All dead letters of the queue, up to --limit.")]
 Error = Annotated[
     str | None, typer.Option("--error", metavar="TEXT", help="Those whose error contains this text.")
 ]
@@ -63,7 +68,7 @@ def show(invocation: Invocation, queue: Queue, id: Id) -> None:
 def redrive(
     invocation: Invocation,
     queue: Queue,
-    ids: Ids = None,
+    ids: TheseIds = None,
     everything: Everything = False,
     error: Error = None,
     tag: Tag = None,
@@ -72,22 +77,49 @@ def redrive(
     limit: Limit = 1000,
     target: Target = None,
 ) -> None:
-    """Send dead letters back: some ids, those that fit a filter, or all."""
+    """Send dead letters back: some ids, those that fit a filter, or all. Exits with 5 if no id was one."""
     filter = chosen(error=error, tag=tag, dead_before=dead_before, dead_after=dead_after)
     if not (ids or filter or everything):
         raise typer.BadParameter("say which: ids, a filter such as --error, or --all")
+    if ids and everything:
+        raise typer.BadParameter("give ids or --all, not both")
     with invocation.client() as client:
         moved = client.redrive(queue, ids or None, filter=filter or None, limit=limit, target=target)
-    invocation.output.records(moved, ("id", "new_id"), "Nothing to send back.")
+    invocation.output.records(moved, ("id", "new_id"), "Nothing was sent back.")
+    if ids:
+        done = {each.id for each in moved}
+        left = [id for id in dict.fromkeys(ids) if id not in done]
+        tell_left(invocation, left, f"which are no dead letters of {queue}, in a lease, or over --limit")
+    if ids and not moved:
+        raise typer.Exit(ExitCode.NOT_HELD)
 
 
 @command(app)
 def discard(invocation: Invocation, queue: Queue, ids: SomeIds, yes: Yes = False) -> None:
-    """Delete dead letters for good."""
-    invocation.confirm(f"Delete {len(ids)} messages of {queue} for good?", yes=yes)
+    """Delete dead letters for good, and nothing else. Exits with 5 if no id is one."""
+    ids = list(dict.fromkeys(ids))
+    invocation.confirm(f"Delete {counted(len(ids), 'dead letter')} of {queue} for good?", yes=yes)
     with invocation.client() as client:
-        gone = client.discard(queue, ids)
-    invocation.output.document({"ids": gone}, f"Discarded {len(gone)} of {len(ids)}.")
+        gone = client.discard(queue, [id for id in ids if is_dead(client, queue, id)])
+    left = [id for id in ids if id not in gone]
+    invocation.output.document(
+        {"ids": gone, "left": left}, f"Discarded {counted(len(gone), 'dead letter')} of {queue}."
+    )
+    tell_left(invocation, left, f"which are no dead letters of {queue}")
+    if not gone:
+        raise typer.Exit(ExitCode.NOT_HELD)
+
+
+def is_dead(client: Holdfast, queue: str, id: int) -> bool:
+    """Whether a message is among the dead letters of a queue. It stays so: who leaves them gets a new id."""
+    entry = client.message(queue, id)
+    return entry is not None and entry.state == DEAD
+
+
+def tell_left(invocation: Invocation, left: Sequence[int], reason: str) -> None:
+    """Name the ids with which nothing was done."""
+    if left:
+        invocation.output.note(f"Left {len(left)}, {reason}: {', '.join(map(str, left))}")
 
 
 def letter(entry: Entry) -> dict[str, Any]:

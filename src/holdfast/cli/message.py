@@ -105,7 +105,7 @@ def read_payload(payload: str | None, *, text: bool) -> Jsonb | None:
     if payload is None:
         return None
     content = sys.stdin.read() if payload == STDIN else payload
-    return Jsonb(content if text else json_value(content))
+    return Jsonb(content if text else json_value(content, "; for plain text use --text"))
 
 
 def read_body(path: Path | None) -> bytes | None:
@@ -131,8 +131,12 @@ def claim(
     """Take messages. Exits with 4 if there are none."""
     with invocation.client() as client:
         deliveries = client.claim(queue, max, lease=lease, consumer=consumer, wait=wait)
+        paused = not (deliveries or invocation.output.as_json) and client.queue_stats(queue).paused
     columns = ("token", "id", "priority", "deliveries", "deadline", "payload")
-    invocation.output.records(deliveries, columns, f"Nothing to claim in {queue}.")
+    nothing = f"Nothing to claim in {queue}."
+    if paused:
+        nothing = f"Queue {queue} is paused. To hand out messages again: holdfast queue resume {queue}"
+    invocation.output.records(deliveries, columns, nothing)
     if not deliveries:
         raise typer.Exit(ExitCode.NOTHING)
     invocation.output.note(f"When done: holdfast ack {queue} {deliveries[0].token}")

@@ -32,7 +32,10 @@ def create(
     config: Annotated[str, typer.Option("--config", metavar="JSON", help="The same, as JSON.")] = "{}",
 ) -> None:
     """Make a queue. It is no error if it is there with the same configuration."""
-    wanted = {**json_object(config), **assignments(assigned or [])}
+    wanted, more = json_object(config), assignments(assigned or [])
+    if twice := wanted.keys() & more.keys():
+        raise typer.BadParameter(f"{', '.join(sorted(twice))}: in --config and as FIELD=VALUE; give it once")
+    wanted |= more
     with invocation.client() as client:
         created = client.create_queue(queue, wanted)
     text = f"Created queue {queue}." if created else f"Queue {queue} was there already."

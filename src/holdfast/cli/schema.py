@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
-from holdfast.database import database
-from holdfast.migrate import SQL_ROOT, Report, migrate, plan
+from holdfast._programs import find_programs
+from holdfast.database import configured_url, database, has_server
+from holdfast.embedded import DEFAULT_DATA_DIR
+from holdfast.migrate import SQL_ROOT, Report, Sources, migrate, plan
 
 from ._command import Invocation, command
 
@@ -28,18 +30,32 @@ def bring_up_to_date(invocation: Invocation, dry_run: DryRun = False, sql: Sql =
     if sql:
         sys.stdout.write((SQL_ROOT / "install.sql").read_text(encoding="utf-8"))
         return
-    with database(invocation.database_url, create=not dry_run) as url:
-        report = plan(url) if dry_run else migrate(url)
+    new_server = not (configured_url(invocation.database_url) or has_server())
+    if dry_run and new_server:
+        report = from_nothing()
+    else:
+        with database(invocation.database_url) as url:
+            report = plan(url) if dry_run else migrate(url)
     document = {
         "version": report.version,
         "applied": list(report.applied),
         "functions_replaced": report.functions_replaced,
         "dry_run": dry_run,
+        "new_server": new_server,
         "warnings": list(report.warnings),
     }
     for warning in report.warnings:
         invocation.output.note(f"Warning: {warning}")
-    invocation.output.document(document, planned(report) if dry_run else done(report))
+    text = planned(report, new_server=new_server) if dry_run else done(report)
+    invocation.output.document(document, text)
+
+
+def from_nothing() -> Report:
+    """What would be done in a folder without a server, if PostgreSQL's programs are there to make one."""
+    find_programs()
+    sources = Sources.read()
+    names = tuple(f"{step.version:04}_{step.name}" for step in sources.migrations)
+    return Report(version=sources.version, applied=names, functions_replaced=True)
 
 
 def done(report: Report) -> str:
@@ -52,11 +68,12 @@ def done(report: Report) -> str:
     return "\n".join([*lines, f"Schema version {report.version}."])
 
 
-def planned(report: Report) -> str:
+def planned(report: Report, *, new_server: bool) -> str:
     """What would be done, in words."""
     if not report.changed:
         return nothing(report)
-    lines = [f"Would apply migration {name}." for name in report.applied]
+    lines = [f"Would make an embedded PostgreSQL in {DEFAULT_DATA_DIR}."] if new_server else []
+    lines += [f"Would apply migration {name}." for name in report.applied]
     if report.functions_replaced:
         lines.append("Would replace the functions.")
     return "\n".join([*lines, f"That gives schema version {report.version}. Nothing was changed."])

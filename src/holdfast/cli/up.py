@@ -7,46 +7,60 @@ import shlex
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Annotated
 
+import psycopg
 import typer
 from psycopg import conninfo
 
-from holdfast.client import Delivery, Holdfast, QueueExistsError
-from holdfast.database import configured_url, database
+from holdfast.client import Delivery, Holdfast, HoldfastError, QueueExistsError
+from holdfast.database import URL_VARIABLE, configured_url, database
 from holdfast.embedded import DEFAULT_DATA_DIR
 from holdfast.migrate import migrate
 
 from ._command import Invocation, command
 
 DEMO = "demo"
+OTHER = "orders"  # in the guide, where there is no demonstration
 SECRETS = {"password", "sslpassword"}
+UPKEEP_SECONDS = 10.0
+LAST_ROUND_SECONDS = 5.0  # how long a round that is on its way is waited for at the end
 GREETINGS = ({"hello": "world"}, {"hello": "again"}, {"good": "bye"})
 
 GUIDE = """\
-PostgreSQL is up, and Holdfast is in it. Go on with psql:
+{where}
 
-    psql {quoted}
-{create}    select holdfast.send('{queue}', '{{"hello": "psql"}}');
+with psql:
+
+    psql {psql}
+{create_sql}    select holdfast.send('{queue}', '{{"hello": "psql"}}');
     select * from holdfast.claim('{queue}');
 
 with Python:
 
-    from holdfast import Holdfast
-    with Holdfast({url!r}) as holdfast:
+{imports}    from holdfast import Holdfast
+    with Holdfast({python}) as holdfast:
         holdfast.send('{queue}', {{'hello': 'python'}})
         for delivery in holdfast.claim('{queue}', max=10):
             print(delivery.payload)
             holdfast.ack(delivery.queue, delivery.token, [delivery.id])
 
-or in another shell{where}:
+or with the command line:
 
-    {program} send {queue} '{{"hello": "shell"}}'
+{create_shell}    {program} send {queue} '{{"hello": "shell"}}'
     {program} stats
 
+This calls maintain() every {upkeep:g} s; where it does not run, something else has to.
 Ctrl-C ends it."""
-CREATE = f"    select holdfast.create_queue('{DEMO}');\n"
+HERE = "PostgreSQL is up, and Holdfast is in it. Go on in another shell, in this folder:"
+THERE = f"""\
+Holdfast is in your database. Go on in another shell:
+
+    export {URL_VARIABLE}={{url}}"""
+SECRET = "\n\nThe password is not shown: add it there, or keep it in ~/.pgpass."
 
 Demo = Annotated[
     bool, typer.Option("--demo", help=f"Make the queue {DEMO} in a database of yours too, and try it.")
@@ -59,7 +73,7 @@ def register(app: typer.Typer) -> None:
 
 
 def up(invocation: Invocation, demo: Demo = False) -> None:
-    """Start PostgreSQL for this folder, install Holdfast, try it, and stay until Ctrl-C."""
+    """Start PostgreSQL for this folder, install Holdfast, try it, and keep it in order until Ctrl-C."""
     configured = configured_url(invocation.database_url)
     with Stop() as stop, database(invocation.database_url) as url:
         report = migrate(url)
@@ -72,9 +86,11 @@ def up(invocation: Invocation, demo: Demo = False) -> None:
         lines = [f"Holdfast is installed, schema version {report.version}."]
         if not configured:
             lines += [f"PostgreSQL keeps its files in {(DEFAULT_DATA_DIR / 'server').resolve()}."]
-        lines += [*describe(tried), "", guide(shown, embedded=not configured, made=tried is not None)]
+        way = guide_to(url, made=tried is not None) if configured else guide(url)
+        lines += [*describe(tried), "", way]
         invocation.output.document(document, "\n".join(lines))
-        stop.wait()
+        with kept_in_order(url, invocation.output.note):
+            stop.wait()
         invocation.output.say("Stopping.")
 
 
@@ -111,16 +127,72 @@ def describe(tried: list[Delivery] | None) -> list[str]:
     ]
 
 
-def guide(url: str, *, embedded: bool, made: bool) -> str:
-    """How to go on."""
-    return GUIDE.format(
-        url=url,
-        quoted="'" + url.replace("'", r"'\''") + "'",
-        queue=DEMO,
-        create="" if made else CREATE,
-        where=" in this folder" if embedded else "",
-        program=shlex.quote(sys.argv[0]),
+def guide(url: str) -> str:
+    """How to go on with the embedded server."""
+    return filled(DEMO, made=True, where=HERE, psql=quoted(url), imports="", python=repr(url))
+
+
+def guide_to(url: str, *, made: bool) -> str:
+    """How to go on with a database of one's own: its address is told once, without the secrets."""
+    secret = SECRET if conninfo.conninfo_to_dict(url).keys() & SECRETS else ""
+    return filled(
+        DEMO if made else OTHER,
+        made=made,
+        where=THERE.format(url=quoted(without_password(url))) + secret,
+        psql=f'"${URL_VARIABLE}"',
+        imports="    import os\n",
+        python=f'os.environ["{URL_VARIABLE}"]',
     )
+
+
+def filled(queue: str, *, made: bool, **words: str) -> str:
+    """The guide; it makes the queue first if that is not there."""
+    program = shlex.quote(sys.argv[0])
+    return GUIDE.format(
+        queue=queue,
+        create_sql="" if made else f"    select holdfast.create_queue('{queue}');\n",
+        create_shell="" if made else f"    {program} queue create {queue}\n",
+        program=program,
+        upkeep=UPKEEP_SECONDS,
+        **words,
+    )
+
+
+def quoted(url: str) -> str:
+    """A word for the shell, always in quotes."""
+    return "'" + url.replace("'", r"'\''") + "'"
+
+
+@contextmanager
+def kept_in_order(url: str, note: Callable[[str], None]) -> Iterator[None]:
+    """Upkeep as long as the block lasts, in a thread: a server that does not answer delays no ending."""
+    over = threading.Event()
+    upkeep = threading.Thread(target=keep_in_order, args=(url, over, note), name="upkeep", daemon=True)
+    upkeep.start()
+    try:
+        yield
+    finally:
+        over.set()
+        upkeep.join(timeout=LAST_ROUND_SECONDS)
+
+
+def keep_in_order(
+    url: str, over: threading.Event, note: Callable[[str], None], every: float = UPKEEP_SECONDS
+) -> None:
+    """Do rounds of upkeep until it is over. What fails is tried again, and told once."""
+    told = None
+    while not over.wait(every):
+        problem = None
+        try:
+            with psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:
+                client = Holdfast(connection=connection)
+                while not client.maintain()["done"] and not over.is_set():
+                    pass
+        except (HoldfastError, psycopg.Error) as error:
+            problem = str(error).strip()
+        if problem and problem != told and not over.is_set():
+            note(f"maintain() failed, and is tried again every {every:g} s: {problem}")
+        told = problem
 
 
 class Stop:

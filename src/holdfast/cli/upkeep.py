@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ._command import Invocation, command
+from ._output import counted
 
 Swept = Annotated[str | None, typer.Argument(metavar="QUEUE", help="Only sweep this queue.")]
 Mended = Annotated[str | None, typer.Argument(metavar="QUEUE", help="Only this queue.")]
@@ -23,17 +24,18 @@ def register(app: typer.Typer) -> None:
 
 
 def maintain(invocation: Invocation, queue: Swept = None) -> None:
-    """One round of upkeep. With a queue: take back what its expired leases held, now."""
+    """One round of upkeep for all queues. With a queue: only take back what its expired leases held."""
     with invocation.client() as client:
         if queue is None:
             invocation.output.fields(client.maintain())
             return
         swept = client.sweep(queue)
-    invocation.output.document({"queue": queue, "swept": swept}, f"Took back {swept} messages in {queue}.")
+    text = f"Took back {counted(swept, 'message')} in {queue}."
+    invocation.output.document({"queue": queue, "swept": swept}, text)
 
 
 def repair(invocation: Invocation, queue: Mended = None, unreadable_only: Unreadable = False) -> None:
     """After a failover or a restore: end every lease and start the positions afresh."""
     with invocation.client() as client:
         mended = client.repair(queue, unreadable_only=unreadable_only)
-    invocation.output.document({"queue": queue, "mended": mended}, f"Mended {mended} lanes.")
+    invocation.output.document({"queue": queue, "mended": mended}, f"Mended {counted(mended, 'lane')}.")

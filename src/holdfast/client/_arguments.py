@@ -14,6 +14,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from ._errors import make_error
+from ._types import NewMessage
 
 NOT_STORED = re.compile("[\0\ud800-\udfff]")
 # Whose error it is that text cannot be stored; where nothing is said, the message's: QH203.
@@ -97,9 +98,9 @@ def octets(name: str, value: object) -> bytes:
 
 
 def instant(name: str, value: object) -> datetime:
-    """A point in time."""
-    if not isinstance(value, datetime):
-        raise refusal(name, "a datetime", value)
+    """A point in time; without a zone it would be taken in the time zone of the server's session."""
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise refusal(name, "a datetime with a time zone", value)
     return value
 
 
@@ -113,6 +114,8 @@ def uuid(name: str, value: object) -> UUID:
 
 def jsonb(name: str, value: object) -> Jsonb:
     """A value as jsonb; one that is wrapped already stays as it is."""
+    if isinstance(value, NewMessage):
+        raise TypeError(f"{name} takes JSON values, not a NewMessage: use send_many")
     return value if isinstance(value, Jsonb) else Jsonb(value)
 
 

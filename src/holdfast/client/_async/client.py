@@ -27,6 +27,10 @@ from holdfast.client._types import Delivery, Duration
 FIRST_POLL_SECONDS = 0.05
 POLL_SECONDS = 0.5
 PATIENCE_SECONDS = 30.0
+NO_WAIT = (
+    "wait is refused inside a transaction, where the claim would keep other consumers out; "
+    "claim without wait, or use a client with its own pool"
+)
 
 
 class AsyncTransaction(AsyncVerbs):
@@ -41,6 +45,20 @@ class AsyncTransaction(AsyncVerbs):
         """A savepoint: an error inside undoes only what was done inside."""
         async with self._session.transaction() as connection:
             yield AsyncTransaction(connection)
+
+    async def claim(
+        self,
+        queue: str,
+        max: int = 1,
+        *,
+        lease: Duration | None = None,
+        consumer: str | None = None,
+        wait: Duration | None = None,
+    ) -> list[Delivery]:
+        """Take up to `max` messages; `wait` is refused here."""
+        if wait is not None:
+            raise ValueError(NO_WAIT)
+        return await super().claim(queue, max, lease=lease, consumer=consumer)
 
 
 class AsyncHoldfast(AsyncVerbs):
@@ -96,7 +114,10 @@ class AsyncHoldfast(AsyncVerbs):
         await self.close()
 
     async def close(self) -> None:
-        """Close what the client opened itself; a pool or connection of the caller's stays open."""
+        """Close what the client opened itself; a pool or connection of the caller's stays open.
+
+        A client with a URL is of no use afterwards: its calls raise RuntimeError.
+        """
         if self._listener is not None:
             await self._listener.close()
         await self._session.close()
@@ -121,10 +142,7 @@ class AsyncHoldfast(AsyncVerbs):
     ) -> list[Delivery]:
         """Take up to `max` messages; with `wait`, stay for so long until there is at least one."""
         if wait is not None and not self._session.may_wait:
-            raise ValueError(
-                "a claim can't wait inside a transaction, where it would keep other consumers out; "
-                "claim without wait, or use a client with its own pool"
-            )
+            raise ValueError(NO_WAIT)
         patience = 0.0 if wait is None else seconds("wait", wait)
         deliveries = await super().claim(queue, max, lease=lease, consumer=consumer)
         if deliveries or wait is None:

@@ -112,10 +112,13 @@ class AsyncOwnPoolSession(AsyncPoolSession):
         super().__init__(pool)
         self._url = url
         self._ready = False
+        self._closed = False
         self._opening = AsyncLock()
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+        if self._closed:
+            raise RuntimeError("this client is closed: make a new one")
         if not self._ready:
             await self.open()
         async with self._pool.connection() as connection:
@@ -136,6 +139,7 @@ class AsyncOwnPoolSession(AsyncPoolSession):
             self._ready = True
 
     async def close(self) -> None:
+        self._closed = True
         await self._pool.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from types import FunctionType
 from typing import Any
 from uuid import UUID
 
@@ -308,3 +309,9 @@ class AsyncVerbs(AsyncLogVerbs):
 
     async def _settle(self, verb: str, **arguments: Any) -> Settlement:
         return (await self._records(Settlement, verb, **arguments))[0]
+
+
+# Python names a method by this when an argument is wrong; the class is nothing that callers know.
+for each in vars(AsyncVerbs).values():
+    if isinstance(each, FunctionType):
+        each.__qualname__ = each.__name__

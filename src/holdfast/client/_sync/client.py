@@ -28,6 +28,10 @@ from holdfast.client._types import Delivery, Duration
 FIRST_POLL_SECONDS = 0.05
 POLL_SECONDS = 0.5
 PATIENCE_SECONDS = 30.0
+NO_WAIT = (
+    "wait is refused inside a transaction, where the claim would keep other consumers out; "
+    "claim without wait, or use a client with its own pool"
+)
 
 
 class Transaction(Verbs):
@@ -42,6 +46,20 @@ class Transaction(Verbs):
         """A savepoint: an error inside undoes only what was done inside."""
         with self._session.transaction() as connection:
             yield Transaction(connection)
+
+    def claim(
+        self,
+        queue: str,
+        max: int = 1,
+        *,
+        lease: Duration | None = None,
+        consumer: str | None = None,
+        wait: Duration | None = None,
+    ) -> list[Delivery]:
+        """Take up to `max` messages; `wait` is refused here."""
+        if wait is not None:
+            raise ValueError(NO_WAIT)
+        return super().claim(queue, max, lease=lease, consumer=consumer)
 
 
 class Holdfast(Verbs):
@@ -95,7 +113,10 @@ class Holdfast(Verbs):
         self.close()
 
     def close(self) -> None:
-        """Close what the client opened itself; a pool or connection of the caller's stays open."""
+        """Close what the client opened itself; a pool or connection of the caller's stays open.
+
+        A client with a URL is of no use afterwards: its calls raise RuntimeError.
+        """
         if self._listener is not None:
             self._listener.close()
         self._session.close()
@@ -120,10 +141,7 @@ class Holdfast(Verbs):
     ) -> list[Delivery]:
         """Take up to `max` messages; with `wait`, stay for so long until there is at least one."""
         if wait is not None and not self._session.may_wait:
-            raise ValueError(
-                "a claim can't wait inside a transaction, where it would keep other consumers out; "
-                "claim without wait, or use a client with its own pool"
-            )
+            raise ValueError(NO_WAIT)
         patience = 0.0 if wait is None else seconds("wait", wait)
         deliveries = super().claim(queue, max, lease=lease, consumer=consumer)
         if deliveries or wait is None:

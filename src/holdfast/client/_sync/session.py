@@ -110,10 +110,13 @@ class OwnPoolSession(PoolSession):
         super().__init__(pool)
         self._url = url
         self._ready = False
+        self._closed = False
         self._opening = Lock()
 
     @contextmanager
     def connection(self) -> Iterator[Connection[Any]]:
+        if self._closed:
+            raise RuntimeError("this client is closed: make a new one")
         if not self._ready:
             self.open()
         with self._pool.connection() as connection:
@@ -134,6 +137,7 @@ class OwnPoolSession(PoolSession):
             self._ready = True
 
     def close(self) -> None:
+        self._closed = True
         self._pool.close()
 
 

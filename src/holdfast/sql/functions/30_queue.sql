@@ -175,7 +175,8 @@ create or replace function holdfast._copy_to_lanes(queue text) returns void lang
 as $$
 begin
   update holdfast.lane l set
-    queue_name = case q.kind when 'queue' then q.name end, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards,
+    queue_name = case q.kind when 'queue' then q.name end, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries,
+    shards = greatest(q.shards, (select max(o.shard) + 1 from holdfast.lane o where o.queue_id = q.id)),
     plain = q.plain, throughput_limit = q.throughput_limit, throttle = case when q.throughput_limit is not null then q.throttle end
   from holdfast.queue q
   where q.name = _copy_to_lanes.queue and l.queue_id = q.id;
@@ -371,14 +372,13 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_patience text := current_setting('lock_timeout');
-  v_seconds float8 := extract(epoch from v_patience::interval);
   v_dropped boolean;
 begin
   perform holdfast._check_isolation('drop_queue');
   -- Others take the locks that a drop needs in any order. So that nobody else is told of a deadlock, the drop lets go of
   -- all it has before a deadlock would be looked for, and begins again; after ten seconds, or its caller's lock_timeout,
   -- it stays.
-  for v_try in 1 .. case when v_seconds = 0 then 25 else least(25, floor(v_seconds / 0.4)) end loop
+  for v_try in 1 .. holdfast._tries(v_patience) loop
     begin
       perform set_config('lock_timeout', '400ms', true);
       v_dropped := holdfast._drop_queue(drop_queue.queue);

@@ -108,7 +108,8 @@ begin
     perform holdfast._make_registers(v_lane.id);
     perform holdfast._write_boot(v_lane.id);
     update holdfast.lane l set
-      queue_name = case q.kind when 'queue' then q.name end, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards,
+      queue_name = case q.kind when 'queue' then q.name end, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries,
+      shards = greatest(q.shards, (select max(o.shard) + 1 from holdfast.lane o where o.queue_id = q.id)),
       plain = q.plain, throughput_limit = q.throughput_limit, throttle = case when q.throughput_limit is not null then q.throttle end
     from holdfast.queue q where l.id = v_lane.id and q.id = l.queue_id;
   end if;
@@ -181,8 +182,9 @@ declare
 begin
   delete from holdfast.lease l where l.lane_id = lane.id;
   delete from holdfast.gap g where g.lane_id = lane.id;
-  update holdfast.message m set due_at = holdfast.now()
-  where m.id >> 40 = lane.id and m.due_at = '-infinity';
+  -- A prepared transaction may have one of them locked: the audit finds those it leaves behind.
+  update holdfast.message m set due_at = holdfast.now() where m.id = any (array(
+    select h.id from holdfast.message h where h.id >> 40 = lane.id and h.due_at = '-infinity' for update skip locked));
   perform holdfast._clear_registers(lane);
   -- A dump reads sequences outside its snapshot: the log may hold ids that its sequence has not reached.
   select m.id into v_last from holdfast.message m
@@ -240,18 +242,50 @@ begin
 end $$;
 comment on function holdfast._repair_queue is 'Make the registers of a queue anew, all or those that cannot be read; returns the number of lanes that started over';
 
+create or replace function holdfast._tries(patience text) returns int language sql stable
+  return case when patience::interval = interval '0' then 25 else least(25, floor(extract(epoch from patience::interval) / 0.4)) end;
+comment on function holdfast._tries is 'How often to try for 400 ms: for ten seconds, or as long as this lock_timeout';
+
+create or replace function holdfast._repair_patiently(queue text, unreadable_only boolean) returns int language plpgsql volatile
+as $$
+declare
+  v_patience text := current_setting('lock_timeout');
+  v_queue holdfast.queue;
+  v_lanes int;
+begin
+  -- Gives way as drop_queue does, and for the same reason.
+  for v_try in 0 .. holdfast._tries(v_patience) loop
+    begin
+      perform set_config('lock_timeout', case when v_try < holdfast._tries(v_patience) then '400ms' else v_patience end, true);
+      -- Whoever comes second waits here, and sees the registers that the first has made.
+      select q.* into v_queue from holdfast.queue q where q.name = _repair_patiently.queue for update;
+      if not found then
+        perform holdfast._no_queue(_repair_patiently.queue);
+      end if;
+      v_lanes := holdfast._repair_queue(v_queue, unreadable_only);
+      perform set_config('lock_timeout', v_patience, true);
+      return v_lanes;
+    exception
+      when lock_not_available or deadlock_detected then
+        if v_try = holdfast._tries(v_patience) then
+          raise;
+        end if;
+    end;
+  end loop;
+end $$;
+comment on function holdfast._repair_patiently is 'Repair one queue; lets go of all locks and begins again while others are in the way';
+
 create or replace function holdfast.repair(queue text default null, unreadable_only boolean default false) returns int
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_queue holdfast.queue;
+  v_queue text;
   v_lanes int := 0;
 begin
   perform holdfast._check_isolation('repair');
-  -- Whoever comes second waits here, and sees the registers that the first has made.
-  for v_queue in select q.* from holdfast.queue q where q.name = coalesce(repair.queue, q.name) order by q.id for update loop
-    v_lanes := v_lanes + holdfast._repair_queue(v_queue, unreadable_only);
+  for v_queue in select q.name from holdfast.queue q where q.name = coalesce(repair.queue, q.name) order by q.id loop
+    v_lanes := v_lanes + holdfast._repair_patiently(v_queue, unreadable_only);
   end loop;
   if not found and repair.queue is not null then
     perform holdfast._no_queue(repair.queue);

@@ -142,13 +142,26 @@ end $$;
 comment on function holdfast._scan is
   'Look at an id range with exceptions in it: what can be taken, what has expired, which ids are missing, where to go on';
 
-create or replace function holdfast._end_expired(queue_id int, ids bigint[], at timestamptz) returns void language plpgsql volatile
+create or replace function holdfast._end_expired(queue_id int, ids bigint[], at timestamptz) returns int language plpgsql volatile
 as $$
 begin
-  perform holdfast._end(_end_expired.queue_id, array(
-    select e.id from holdfast.message e where e.id = any (_end_expired.ids) for update skip locked), 'expired', at);
+  return cardinality(holdfast._end(_end_expired.queue_id, array(
+    select e.id from holdfast.message e where e.id = any (_end_expired.ids) for update skip locked), 'expired', at));
 end $$;
-comment on function holdfast._end_expired is 'End messages whose time to live is over';
+comment on function holdfast._end_expired is 'End messages whose time to live is over; returns how many';
+
+create or replace function holdfast._expired_due(lane holdfast.lane, first timestamptz, at timestamptz) returns bigint[]
+language plpgsql volatile
+as $$
+begin
+  return array(
+    select c.id from (
+      select m.id, m.expires_at from holdfast.message m
+      where m.id >> 40 = lane.id and m.due_at > '-infinity' and m.due_at >= first and m.due_at <= at
+      order by m.due_at, m.id limit 10000) c
+    where c.expires_at <= at);
+end $$;
+comment on function holdfast._expired_due is 'Of the next 10,000 due messages those whose time to live is over';
 
 create or replace function holdfast._take_fresh(lane holdfast.lane, start bigint, want int, taken boolean, at timestamptz)
 returns holdfast._fresh language plpgsql volatile
@@ -260,15 +273,15 @@ end $$;
 comment on function holdfast._tend is
   'Under the lane lock: sweep if it is time, and say until when claims need no care. false: gaps or due messages below the floor are to be looked at now';
 
-create or replace function holdfast._turn(shard int, shards int) returns int language sql stable
-  return (shard - pg_backend_pid() % shards + shards) % shards;
-comment on function holdfast._turn is 'When this session comes to a shard: 0 is its own, where it sends to';
+create or replace function holdfast._home(token bigint, shards int) returns int language sql stable
+  return case when token % 8 = 0 then token / 8 % shards else pg_backend_pid() % shards end;
+comment on function holdfast._home is 'The shard that a claim starts with: the session''s own, where it sends to; one time in eight any';
 
-create or replace function holdfast._lane_order(queue text, but int default 0) returns int[] language plpgsql stable
+create or replace function holdfast._lane_order(queue text, home int, but int default 0) returns int[] language plpgsql stable
 as $$
 declare
   v_lanes int[] := array(select l.id from holdfast.lane l where l.queue_name = _lane_order.queue and l.id <> but
-                         order by l.priority desc, holdfast._turn(l.shard, l.shards));
+                         order by l.priority desc, (l.shard - home + l.shards) % l.shards);
 begin
   if v_lanes = '{}' and but = 0 then
     perform holdfast._no_queue(_lane_order.queue);
@@ -276,7 +289,7 @@ begin
   return v_lanes;
 end $$;
 comment on function holdfast._lane_order is
-  'The lanes of a queue, but for one, as this session visits them: by priority, each starting with a shard of its own; no queue: an error';
+  'The lanes of a queue, but for one, in the order of a claim: by priority, each from the shard home on; no queue: an error';
 
 create or replace function holdfast.claim(
   queue text, max int default 1, lease interval default null, consumer text default null, alone boolean default false
@@ -286,6 +299,7 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_lane holdfast.lane;
+  v_home int := 0;
   v_order int[];
   v_turn int := 0;
   v_now timestamptz := holdfast.now();
@@ -309,16 +323,16 @@ begin
      or current_setting('transaction_isolation') <> 'read committed' then
     perform holdfast._check_claim(max, lease, consumer);
   end if;
-  -- select into takes the first row and stops: a limit would be one more node to set up.
-  select l.* into v_lane from holdfast.lane l where l.queue_name = claim.queue order by l.priority desc, l.shard;
+  select l.* into v_lane from holdfast.lane l where l.queue_name = claim.queue order by l.priority desc, l.shard limit 1;
   if v_lane.shards is distinct from 1 then
-    -- Every session starts with a shard of its own.
-    select l.* into v_lane from holdfast.lane l
-    where l.queue_name = claim.queue and l.priority = v_lane.priority and l.shard = pg_backend_pid() % v_lane.shards;
+    v_home := holdfast._home(v_token, v_lane.shards);
+    select l.* into v_lane from holdfast.lane l where l.queue_name = claim.queue and l.priority = v_lane.priority and l.shard = v_home;
     if not found then
-      v_order := holdfast._lane_order(claim.queue);
+      v_order := holdfast._lane_order(claim.queue, v_home);
     end if;
   end if;
+  -- A claim has nothing to lose in a crash. It may write a little to the log all the same: reading a page can tidy it up.
+  v_relaxed := case when alone and pg_current_xact_id_if_assigned() is null then set_config('synchronous_commit', 'off', true) end;
   loop
     if v_order is not null then
       v_turn := v_turn + 1;
@@ -334,28 +348,25 @@ begin
     end if;
     if not pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) then
       -- Another shard may be free; only the last one is worth waiting for, and only once a call.
-      v_wait := not v_waited and holdfast._turn(v_lane.shard, v_lane.shards) = v_lane.shards - 1;
+      v_wait := not v_waited and (v_lane.shard - v_home + v_lane.shards) % v_lane.shards = v_lane.shards - 1;
       v_waited := v_waited or v_wait;
       if not v_wait or not holdfast._await_lane(v_lane) then
-        v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_lane.id));
+        v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_home, v_lane.id));
         continue;
       end if;
       v_now := holdfast.now();
     end if;
-    if alone then
-      -- A claim has nothing to lose in a crash. It may write a little to the log all the same: reading a page can tidy it up.
-      v_relaxed := set_config('synchronous_commit', 'off', true);
-    else
+    if alone is not true then
       perform holdfast._limit_transaction();
     end if;
     if coalesce(pg_sequence_last_value(v_lane.booted) <> holdfast._boot_mark(), true) and holdfast._boot_lane(v_lane) then
-      v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_lane.id));
+      v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_home, v_lane.id));
       continue;
     end if;
 
     v_start := pg_sequence_last_value(v_lane.cursor);
     select l.upto, l.made_by into v_above, v_made_by from holdfast.lease l
-    where l.lane_id = v_lane.id and l.upto > v_start and l.upto > 0 order by l.upto desc;
+    where l.lane_id = v_lane.id and l.upto > v_start and l.upto > 0 order by l.upto desc limit 1;
     if v_above is not null then
       v_start := case when v_made_by <> coalesce(pg_current_xact_id_if_assigned(), '0') then setval(v_lane.cursor, v_above) else v_above end;
     end if;
@@ -365,7 +376,7 @@ begin
       -- In a variable: a register read within the statement would be no bound for the index.
       v_floor := holdfast._time(pg_sequence_last_value(v_lane.due_floor));
       select m.due_at into v_due from holdfast.message m
-      where m.id >> 40 = v_lane.id and m.due_at > '-infinity' and m.due_at <= v_now and m.due_at >= v_floor order by m.due_at;
+      where m.id >> 40 = v_lane.id and m.due_at > '-infinity' and m.due_at <= v_now and m.due_at >= v_floor order by m.due_at limit 1;
       if v_due is null and v_left = 1 then
         select v_token, m.id, claim.queue, m.payload, m.body, m.content_type, m.headers, v_lane.priority::int, m.key, m.ordering_key,
                m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, v_lane.max_deliveries),
@@ -407,7 +418,7 @@ begin
     if v_left <= 0 then
       return;
     end if;
-    v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_lane.id));
+    v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_home, v_lane.id));
   end loop;
   if v_allowed > 0 then
     perform holdfast._refund(claim.queue, v_left);
@@ -428,6 +439,9 @@ begin
   v_first := holdfast._first_due(lane, at, v_clean);
   if v_first is not null then
     v_ids := holdfast._take_due(lane, v_first, at, want);
+    if v_ids is null and holdfast._end_expired(lane.queue_id, holdfast._expired_due(lane, v_first, at), at) > 0 then
+      v_ids := holdfast._take_due(lane, v_first, at, want);
+    end if;
   end if;
   if v_look > 0 and v_look <= holdfast._us(clock_timestamp()) * 10 and coalesce(cardinality(v_ids), 0) < want then
     v_ids := v_ids || holdfast._look_at_gaps(lane, want - coalesce(cardinality(v_ids), 0), at, v_clean, true);

@@ -93,10 +93,15 @@ declare
   v_cursor bigint := coalesce(pg_sequence_last_value(lane.cursor), 0);
   v_ids bigint[];
   v_freed bigint[];
+  v_spent bigint[];
   v_stay bigint[];
 begin
   v_ids := array(select i from holdfast.lease l cross join lateral unnest(l.ids) i where l.ctid = any (leases));
   v_freed := array(select m.id from holdfast.message m where m.id = any (v_ids) for update skip locked);
+  v_spent := holdfast._spent(lane.queue_id, v_freed);
+  if v_spent <> '{}' and not holdfast._can_bury(lane.queue_id) then
+    v_freed := array(select i from unnest(v_freed) i where i not in (select unnest(v_spent)));
+  end if;
   v_stay := array(select m.id from holdfast.message m where m.id = any (v_ids) and m.id not in (select unnest(v_freed)));
   perform holdfast._return(lane.queue_id, v_freed, at, interval '0', null, false);
   -- A lease above the cursor register says where fresh messages start: it stays, empty, until the register has passed it.
@@ -107,7 +112,7 @@ begin
   freed := cardinality(v_freed);
 end $$;
 comment on function holdfast._end_leases is
-  'Under the lane lock: give back what these locked leases hold, but for messages that somebody has locked. kept: leases that stay';
+  'Under the lane lock: give back what these locked leases hold, but for messages that somebody has locked, and dead ones that cannot be buried now. kept: leases that stay';
 
 create or replace function holdfast.sweep(queue text) returns int
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
@@ -119,6 +124,7 @@ declare
   v_ended int := 0;
 begin
   perform holdfast._check_isolation('sweep');
+  perform holdfast._limit_transaction();
   for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.priority desc, l.shard loop
     continue when not holdfast._await_lane(v_lane);
     continue when holdfast._boot_lane(v_lane);

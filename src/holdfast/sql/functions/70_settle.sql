@@ -4,6 +4,15 @@
 -- or an error if the caller asks for strict. A lease that a restore or a copy brought along is none: its lane's boot
 -- row speaks of another database. Lease rows are locked in id order; no lane lock is taken.
 
+create or replace function holdfast._check_token(token bigint) returns void language plpgsql immutable
+as $$
+begin
+  if token is null then
+    perform holdfast._fail('QH304', 'the lease is lost', 'The token is null.', 'Pass the token that claim returned. It returns no row, and so no token, when there is nothing to claim.');
+  end if;
+end $$;
+comment on function holdfast._check_token is 'Refuse to settle without a token';
+
 create or replace function holdfast._unlease(queue text, token bigint, ids bigint[]) returns bigint[]
 language plpgsql volatile
 as $$
@@ -14,6 +23,7 @@ declare
   v_out bigint[] := '{}';
   v_passes int := 0;
 begin
+  perform holdfast._check_token(_unlease.token);
   -- A lease that is being split shows its new part only to a later statement: so look twice, unless all is found.
   while v_passes < 2 and (_unlease.ids is null or cardinality(v_out) < cardinality(_unlease.ids)) loop
     v_passes := v_passes + 1;
@@ -187,9 +197,13 @@ begin
   end if;
   update holdfast.lease l set ids = array(select i from unnest(lease.ids) i where i not in (select unnest(_extend_lease.ids))), lo = null
   where l.token = lease.token and l.part = lease.part;
-  insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, made_by)
-  values (lease.token, holdfast._split_part(), lease.queue_id, lease.lane_id, lease.queue_name, lease.booted, lease.cursor, lease.consumer,
-          _extend_lease.deadline, _extend_lease.ids, _extend_lease.ids, 0, pg_current_xact_id());
+  loop
+    insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, made_by)
+    values (lease.token, holdfast._split_part(), lease.queue_id, lease.lane_id, lease.queue_name, lease.booted, lease.cursor, lease.consumer,
+            _extend_lease.deadline, _extend_lease.ids, _extend_lease.ids, 0, pg_current_xact_id())
+    on conflict do nothing;
+    exit when found;
+  end loop;
 end $$;
 comment on function holdfast._extend_lease is 'Set the deadline of a locked lease, or split some ids off into one of their own';
 
@@ -208,6 +222,7 @@ declare
   v_passes int := 0;
 begin
   perform holdfast._check_lease(extend.lease);
+  perform holdfast._check_token(extend.token);
   -- Twice, for the same reason as in _unlease.
   while v_passes < 2 and (extend.ids is null or cardinality(v_extended) < cardinality(extend.ids)) loop
     v_passes := v_passes + 1;
@@ -238,8 +253,10 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 begin
-  perform holdfast.ack(next.queue, next.token, null, strict);
+  if next.token is not null then
+    perform holdfast.ack(next.queue, next.token, null, strict);
+  end if;
   -- The ack must be durable, so the claim may not lower synchronous_commit.
   return query select * from holdfast.claim(next.queue, next.max, next.lease, next.consumer, false);
 end $$;
-comment on function holdfast.next is 'Ack everything under the token and claim again, in one call';
+comment on function holdfast.next is 'Ack everything under the token (null: there is nothing yet) and claim again, in one call';

@@ -49,6 +49,33 @@ begin
 end $$;
 comment on function holdfast._grave is 'A dead-letter queue, made on first use: it does not bury in turn';
 
+create or replace function holdfast._spent(queue_id int, ids bigint[]) returns bigint[] language plpgsql stable
+as $$
+begin
+  return array(
+    select m.id from holdfast.message m join holdfast.queue q on q.id = _spent.queue_id
+    where m.id = any (_spent.ids) and coalesce(m.deliveries, 0) + 1 >= nullif(coalesce(m.max_deliveries, q.max_deliveries), 0));
+end $$;
+comment on function holdfast._spent is 'Which of these messages in flight have had their last delivery';
+
+create or replace function holdfast._can_bury(queue_id int) returns boolean
+language plpgsql volatile set lock_timeout = '100ms'
+as $$
+declare
+  v_grave holdfast.queue;
+  v_name text := (select q.dead_letter from holdfast.queue q where q.id = _can_bury.queue_id);
+begin
+  if v_name is not null then
+    v_grave := holdfast._grave(v_name);
+    perform holdfast._ids(v_grave, v_grave.priority_default);
+  end if;
+  return true;
+exception
+  when lock_not_available or deadlock_detected then return false;
+end $$;
+comment on function holdfast._can_bury is
+  'Lay hands on the dead-letter queue of this one, without waiting for long: whoever holds a lane may not wait for somebody who makes or changes it';
+
 create or replace function holdfast.redrive(
   queue text, ids bigint[] default null, filter jsonb default null, "limit" int default 1000, target text default null)
 returns table (id bigint, new_id bigint)

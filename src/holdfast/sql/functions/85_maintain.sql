@@ -20,7 +20,9 @@ begin
   ), leased as (
     select h.id from holdfast._holders(array(select s.id from suspect s)) h
   )
-  select (select max(c.id) from chunk c), array(select s.id from suspect s where s.id not in (select l.id from leased l))
+  select (select max(c.id) from chunk c), array(
+           select s.id from suspect s where s.id not in (select l.id from leased l) and not exists (
+             select from (select g.hi from holdfast.gap g where g.lane_id = lane.id and g.lo <= s.id order by g.lo desc limit 1) g where g.hi >= s.id))
   into v_next, v_stranded;
   update holdfast.message m set due_at = at
   where m.id = any (array(select s.id from holdfast.message s where s.id = any (v_stranded)
@@ -86,7 +88,9 @@ declare
   v_ended int[];
 begin
   select coalesce(jsonb_agg(jsonb_strip_nulls(to_jsonb(h)) order by h.since, h.pid, h.queue, h.priority desc), '[]') into v_overdue
-  from holdfast._lane_holders() h where coalesce(h.since, '-infinity') < clock_timestamp() - interval '5 minutes';
+  from holdfast._lane_holders() h where coalesce(h.since, '-infinity') < clock_timestamp() - interval '5 minutes'
+    -- Who drops or repairs a queue may take long; no claim has such a lock.
+    and not exists (select from pg_locks k where k.pid = h.pid and k.locktype = 'relation' and k.mode = 'AccessExclusiveLock');
   v_ended := array(select e.pid from (select distinct (o ->> 'pid')::int as pid from jsonb_array_elements(v_overdue) o
                                       where o ? 'pid' and o ? 'since') e where holdfast._end_holder(e.pid));
   ended := cardinality(v_ended);
@@ -138,6 +142,7 @@ declare
   v_overdue record;
 begin
   perform holdfast._check_isolation('maintain');
+  perform holdfast._limit_transaction();
   v_overdue := holdfast._end_overdue_holders();
   perform holdfast._tidy_limiters(holdfast.now());
   for v_lane in select l.* from holdfast.lane l order by (l.id <= v_turn), l.id loop
