@@ -84,6 +84,8 @@ SCENARIOS: dict[str, Scenario] = {
     "QH401": lambda client: client.browse("q", "asleep"),
     "QH402": lambda client: client.browse("q", limit=0),
     "QH403": lambda client: client.redrive("q", filter={"colour": "red"}),
+    "QH410": lambda client: client.purge("q", ["asleep"]),
+    "QH411": lambda client: client.replay("q", outcomes=["lost"]),
 }
 
 

@@ -31,6 +31,9 @@ BUILT_IN: dict[str, Any] = {
     "shards": 1,
     "notify": True,
     "max_payload": 1048576,
+    "expire_in_flight": False,
+    "keep": [],
+    "retention": "7 days",
 }
 
 

@@ -35,6 +35,9 @@ BUILT_IN: Config = {
     "shards": 1,
     "notify": True,
     "max_payload": 1048576,
+    "expire_in_flight": False,
+    "keep": [],
+    "retention": "7 days",
 }
 SECONDS = {"0 s": 0, "30 s": 30, "2 hours": 7200, "300 s": 300, "1 min": 60}
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import dead, message, queue, schema, settle, stats, up, upkeep
+from . import archive, dead, message, queue, schema, settle, stats, up, upkeep
 from ._command import DatabaseUrl, Globals, Json
 from ._usage import Root
 
@@ -47,5 +47,6 @@ message.register(app)
 settle.register(app)
 stats.register(app)
 upkeep.register(app)
+archive.register(app, queue.app)
 app.add_typer(queue.app, name="queue")
 app.add_typer(dead.app, name="dead")

@@ -170,6 +170,7 @@ as $$
 declare
   v_queue holdfast.queue := holdfast._queue(discard.queue);
   v_ids bigint[];
+  v_dead bigint[];
   v_lease record;
 begin
   v_ids := array(
@@ -183,7 +184,13 @@ begin
     update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i not in (select unnest(v_ids))), lo = null
     where l.token = v_lease.token and l.part = v_lease.part;
   end loop;
-  return holdfast._end(v_queue.id, v_ids, 'discarded', holdfast.now());
+  -- A dead letter ends in the queue it lies in.
+  v_dead := array(select m.id from holdfast.message m where m.id = any (v_ids) and m.queue_id <> v_queue.id);
+  v_ids := holdfast._end(v_queue.id, array(select i from unnest(v_ids) i where i not in (select unnest(v_dead))), 'discarded', holdfast.now());
+  if v_dead <> '{}' then
+    v_ids := v_ids || holdfast._end((select q.id from holdfast.queue q where q.name = v_queue.dead_letter), v_dead, 'discarded', holdfast.now());
+  end if;
+  return array(select i from unnest(v_ids) i order by i);
 end $$;
 comment on function holdfast.discard is
   'End messages of this queue, or dead letters that came from it, in whatever state they are; returns those that were there';

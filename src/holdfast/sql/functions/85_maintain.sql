@@ -102,6 +102,7 @@ declare
   v_clean boolean := pg_current_xact_id_if_assigned() is null;
   v_swept int;
   v_audited int;
+  v_expiry record;
 begin
   if holdfast._boot_lane(lane) then
     return '{"booted": 1}';
@@ -109,13 +110,14 @@ begin
   perform holdfast._advance(lane);
   v_swept := holdfast._sweep_lane(lane, at, v_clean);
   v_audited := holdfast._audit(lane, at);
+  v_expiry := holdfast._expire(lane, at);
   -- Somebody else may be counting this queue, by another of its lanes.
   if pg_try_advisory_xact_lock(holdfast._lane_lock() + 1, lane.queue_id) then
     perform holdfast._tally(lane.queue_id, at);
   end if;
-  return jsonb_build_object('swept', v_swept, 'found', v_audited);
+  return jsonb_build_object('swept', v_swept, 'found', v_audited, 'expired', v_expiry.expired, 'more', v_expiry.more);
 end $$;
-comment on function holdfast._maintain_lane is 'Under the lane lock: boot if need be, sweep, audit, count';
+comment on function holdfast._maintain_lane is 'Under the lane lock: boot if need be, sweep, audit, expire, count';
 
 create or replace function holdfast.maintain() returns jsonb
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
@@ -130,8 +132,11 @@ declare
   v_booted int := 0;
   v_swept int := 0;
   v_found int := 0;
+  v_expired int := 0;
+  v_more boolean := false;
   v_busy int := 0;
   v_overdue record;
+  v_archive jsonb;
 begin
   perform holdfast._check_isolation('maintain');
   v_overdue := holdfast._end_overdue_holders();
@@ -141,6 +146,8 @@ begin
       v_booted := v_booted + coalesce((v_did ->> 'booted')::int, 0);
       v_swept := v_swept + coalesce((v_did ->> 'swept')::int, 0);
       v_found := v_found + coalesce((v_did ->> 'found')::int, 0);
+      v_expired := v_expired + coalesce((v_did ->> 'expired')::int, 0);
+      v_more := v_more or coalesce((v_did ->> 'more')::boolean, false);
     else
       v_busy := v_busy + 1;
     end if;
@@ -148,8 +155,12 @@ begin
     perform setval('holdfast.turn', v_lane.id);
     exit when clock_timestamp() > v_began + interval '100 ms';
   end loop;
-  return jsonb_build_object('lanes', v_lanes, 'busy', v_busy, 'booted', v_booted, 'swept', v_swept, 'found', v_found,
-                            'holders_ended', v_overdue.ended, 'holders', v_overdue.remaining, 'done', v_lanes >= (select count(*) from holdfast.lane));
+  -- Last, since it may lock the archive until this transaction ends.
+  v_archive := holdfast._tend_archive(holdfast.now());
+  return jsonb_build_object('lanes', v_lanes, 'busy', v_busy, 'booted', v_booted, 'swept', v_swept, 'found', v_found, 'expired', v_expired,
+                            'forgotten', v_archive -> 'forgotten', 'partitions_made', v_archive -> 'made', 'partitions_dropped', v_archive -> 'dropped',
+                            'holders_ended', v_overdue.ended, 'holders', v_overdue.remaining,
+                            'done', v_lanes >= (select count(*) from holdfast.lane) and not v_more and not (v_archive -> 'more')::boolean);
 end $$;
 comment on function holdfast.maintain is
-  'Sweep, audit and count, some lanes a call, in turn; call it every few seconds, and again while done is false. found: messages that were stranded';
+  'Sweep, audit, expire and count, some lanes a call, in turn; call it every few seconds, and again while done is false. found: messages that were stranded';

@@ -1,0 +1,1 @@
+-- Holds the place of a migration that another part of the work brings.
