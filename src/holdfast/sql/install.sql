@@ -1495,19 +1495,20 @@ comment on function holdfast._drop_partitions is 'Drop the partitions that no qu
 create or replace function holdfast._forget(before timestamptz, queue_id int, "limit" int) returns int language plpgsql volatile
 as $$
 declare
+  v_old record;
   v_gone int;
 begin
   if _forget.queue_id is null then
-    delete from holdfast.archive_default a using (
-      select o.id, o.ended_at from holdfast.archive_default o where o.ended_at < before order by o.ended_at, o.id limit _forget."limit"
-      for update skip locked) o
-    where a.id = o.id and a.ended_at = o.ended_at;
+    select array_agg(o.id) as ids, min(o.ended_at) as first, max(o.ended_at) as last into v_old from (
+      select a.id, a.ended_at from holdfast.archive_default a where a.ended_at < before order by a.ended_at, a.id limit _forget."limit"
+      for update skip locked) o;
   else
-    delete from holdfast.archive a using (
-      select o.id, o.ended_at from holdfast.archive o where o.queue_id = _forget.queue_id and o.ended_at < before
-      order by o.ended_at, o.id limit _forget."limit" for update skip locked) o
-    where a.id = o.id and a.ended_at = o.ended_at;
+    select array_agg(o.id) as ids, min(o.ended_at) as first, max(o.ended_at) as last into v_old from (
+      select a.id, a.ended_at from holdfast.archive a where a.queue_id = _forget.queue_id and a.ended_at < before
+      order by a.ended_at, a.id limit _forget."limit" for update skip locked) o;
   end if;
+  -- An id is there once; the times say in which partitions to look.
+  delete from holdfast.archive a where a.id = any (v_old.ids) and a.ended_at >= v_old.first and a.ended_at <= v_old.last;
   get diagnostics v_gone = row_count;
   return v_gone;
 end $$;
@@ -1533,7 +1534,7 @@ begin
     perform setval('holdfast.archive_turn', v_queue.id);
   end loop;
   -- A walk over nothing but dead rows is not worth repeating at once.
-  if v_gone = 0 and clock_timestamp() > v_began + interval '5 ms' then
+  if v_gone = 0 and clock_timestamp() > v_began + interval '100 ms' then
     perform setval('holdfast.archive_walk', holdfast._us(clock_timestamp() + 20 * (clock_timestamp() - v_began)));
   end if;
   return v_gone;
@@ -3995,7 +3996,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'dcd947ae9b04fbf0931ad056ee1492c13df52be38c44c33ffd99978b1454bb08', false);
+values (0, 'functions', 'f8f5d22a634ca2a16fdb4cae9246de26d14f8483842602b17b85defecfe7d131', false);
 \else
 do $install$
 begin
@@ -4006,7 +4007,7 @@ begin
             (2, '2468c2e2ae0d80029469230776d990cada44c84f662ab36fe416d83fe46a32ef'),
             (3, '2468c2e2ae0d80029469230776d990cada44c84f662ab36fe416d83fe46a32ef'),
             (4, '87faec7caf84a38b86ae2cdd38f2072324b5b9c6544c3cf00b5b3ae67ebf940c'),
-            (0, 'dcd947ae9b04fbf0931ad056ee1492c13df52be38c44c33ffd99978b1454bb08')
+            (0, 'f8f5d22a634ca2a16fdb4cae9246de26d14f8483842602b17b85defecfe7d131')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -75,19 +75,20 @@ comment on function holdfast._drop_partitions is 'Drop the partitions that no qu
 create or replace function holdfast._forget(before timestamptz, queue_id int, "limit" int) returns int language plpgsql volatile
 as $$
 declare
+  v_old record;
   v_gone int;
 begin
   if _forget.queue_id is null then
-    delete from holdfast.archive_default a using (
-      select o.id, o.ended_at from holdfast.archive_default o where o.ended_at < before order by o.ended_at, o.id limit _forget."limit"
-      for update skip locked) o
-    where a.id = o.id and a.ended_at = o.ended_at;
+    select array_agg(o.id) as ids, min(o.ended_at) as first, max(o.ended_at) as last into v_old from (
+      select a.id, a.ended_at from holdfast.archive_default a where a.ended_at < before order by a.ended_at, a.id limit _forget."limit"
+      for update skip locked) o;
   else
-    delete from holdfast.archive a using (
-      select o.id, o.ended_at from holdfast.archive o where o.queue_id = _forget.queue_id and o.ended_at < before
-      order by o.ended_at, o.id limit _forget."limit" for update skip locked) o
-    where a.id = o.id and a.ended_at = o.ended_at;
+    select array_agg(o.id) as ids, min(o.ended_at) as first, max(o.ended_at) as last into v_old from (
+      select a.id, a.ended_at from holdfast.archive a where a.queue_id = _forget.queue_id and a.ended_at < before
+      order by a.ended_at, a.id limit _forget."limit" for update skip locked) o;
   end if;
+  -- An id is there once; the times say in which partitions to look.
+  delete from holdfast.archive a where a.id = any (v_old.ids) and a.ended_at >= v_old.first and a.ended_at <= v_old.last;
   get diagnostics v_gone = row_count;
   return v_gone;
 end $$;
@@ -113,7 +114,7 @@ begin
     perform setval('holdfast.archive_turn', v_queue.id);
   end loop;
   -- A walk over nothing but dead rows is not worth repeating at once.
-  if v_gone = 0 and clock_timestamp() > v_began + interval '5 ms' then
+  if v_gone = 0 and clock_timestamp() > v_began + interval '100 ms' then
     perform setval('holdfast.archive_walk', holdfast._us(clock_timestamp() + 20 * (clock_timestamp() - v_began)));
   end if;
   return v_gone;
