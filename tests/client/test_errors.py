@@ -102,6 +102,8 @@ SCENARIOS: dict[str, Scenario] = {
     "QH401": lambda client: client.browse("q", "asleep"),
     "QH402": lambda client: client.browse("q", limit=0),
     "QH403": lambda client: client.redrive("q", filter={"colour": "red"}),
+    "QH410": lambda client: client.purge("q", ["asleep"]),
+    "QH411": lambda client: client.replay("q", outcomes=["lost"]),
     "QH601": lambda client: client.configure_queue("q", {"kind": "log"}),
     "QH602": claim_from_a_log,
     "QH603": lambda client: client.log_stats("q"),

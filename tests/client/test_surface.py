@@ -58,7 +58,7 @@ def methods() -> dict[str, set[str]]:
     """The public methods of the client, each with its parameters."""
     members = inspect.getmembers(AsyncHoldfast, inspect.isfunction)
     return {
-        name: set(inspect.signature(method).parameters) - {"self"} - WAITING
+        name: {word.rstrip("_") for word in inspect.signature(method).parameters} - {"self"} - WAITING
         for name, method in members
         if not name.startswith("_") and name not in OF_THE_CLIENT_ONLY
     }

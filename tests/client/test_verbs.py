@@ -9,7 +9,7 @@ from uuid import uuid4
 import psycopg
 from psycopg.types.json import Jsonb
 
-from holdfast import AsyncHoldfast, NewMessage, Redriven, Settlement
+from holdfast import AsyncHoldfast, NewMessage, Purged, Redriven, Settlement
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -362,6 +362,38 @@ async def test_redrive_sends_dead_letters_back(client: AsyncHoldfast) -> None:
     assert (filtered.id, by_id.id) == (dead[2], dead[1])
     back = {delivery.id: delivery.payload for delivery in await client.claim("orders", 10)}
     assert back == {filtered.new_id: 2, by_id.new_id: 1}
+
+
+async def test_purge_ends_messages_by_state_and_counts_them(client: AsyncHoldfast) -> None:
+    await client.create_queue("orders", {"keep": ["discarded"]})
+    await client.send_batch("orders", [1, 2, 3])
+    await client.send("orders", 4, delay=3600)
+
+    first = await client.purge("orders", ["ready"], limit=2)
+    rest = await client.purge("orders", ("ready", "scheduled"))
+
+    assert (first, rest) == (Purged(purged=2, more=True), Purged(purged=2, more=False))
+    kept = await client.browse("orders", "archive")
+    assert [(entry.payload, entry.state) for entry in kept] == [(n, "discarded") for n in (1, 2, 3, 4)]
+    assert all(entry.ended_at is not None for entry in kept)
+
+
+async def test_replay_sends_what_is_kept_once_more(
+    client: AsyncHoldfast, conn: psycopg.Connection[Any]
+) -> None:
+    set_clock(conn, START)
+    await client.create_queue("orders", {"keep": ["done"]})
+    ids = await client.send_batch("orders", ["a", "b"])
+    (delivery, _) = await client.claim("orders", 2)
+    await client.ack("orders", delivery.token)
+
+    first = await client.replay("orders", START, START + timedelta(seconds=1), limit=1)
+    rest = await client.replay("orders", first[-1].ended_at, outcomes=["done"], after=first[-1].id)
+
+    assert [replayed.id for replayed in (*first, *rest)] == ids
+    back = await client.claim("orders", 10)
+    assert [delivery.id for delivery in back] == [replayed.new_id for replayed in (*first, *rest)]
+    assert [delivery.payload for delivery in back] == ["a", "b"]
 
 
 async def test_queue_stats_counts_every_state(client: AsyncHoldfast) -> None:

@@ -89,6 +89,7 @@ def test_an_entry_tells_everything(queue: Engine) -> None:
         "expires_at": T0 + timedelta(hours=1),
         "last_error": "boom",
         "origin": None,
+        "ended_at": None,
     }
 
 

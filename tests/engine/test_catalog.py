@@ -47,12 +47,15 @@ SIGNATURES = {
     " alone boolean = false, strict boolean = false",
     "now": "",
     "pause_queue": "queue text",
+    "purge": 'queue text, states text[], "limit" integer = 10000',
     "queue_stats": "queue text",
     "queues": "",
     "read": 'queue text, after bigint = 0, "limit" integer = 100',
     "redrive": 'queue text, ids bigint[]?, filter jsonb?, "limit" integer = 1000, target text?',
     "release": "queue text, token bigint, ids bigint[]?, strict boolean = false",
     "repair": "queue text?, unreadable_only boolean = false",
+    "replay": 'queue text, "from" timestamptz?, "to" timestamptz?, outcomes text[]?, "limit" integer = 1000,'
+    " target text?, after bigint?",
     "resume_queue": "queue text",
     "send": "queue text, payload jsonb?, body bytea?, content_type text?, headers jsonb?, priority integer?,"
     " delay interval?, deliver_at timestamptz?, ttl interval?, expires_at timestamptz?, correlation_id uuid?,"
@@ -90,12 +93,14 @@ RESULTS = {
     "next": "SETOF holdfast.delivery",
     "now": "timestamptz",
     "pause_queue": "boolean",
+    "purge": "TABLE(purged integer, more boolean)",
     "queue_stats": "SETOF holdfast.stats",
     "queues": "TABLE(queue text, paused boolean, created_at timestamptz, config jsonb, effective jsonb)",
     "read": "SETOF holdfast.record",
     "redrive": "TABLE(id bigint, new_id bigint)",
     "release": "holdfast.settlement",
     "repair": "integer",
+    "replay": "TABLE(id bigint, new_id bigint, ended_at timestamptz)",
     "resume_queue": "boolean",
     "send": "bigint",
     "send_batch": "bigint[]",
@@ -321,6 +326,7 @@ def test_functions_do_not_read_the_clock_but_through_now(functions: list[dict[st
         "maintain",
     }
     measuring |= {"_end_overdue_holders", "set_clock", "claim"}
+    measuring |= {"_expire", "_expire_chunk", "_forget_old"}
     readers = {
         row["name"]
         for row in functions
@@ -341,7 +347,9 @@ def test_volatile_tables_are_unlogged(conn: Conn, table: str) -> None:
     assert kind.fetchone() == ("u",)
 
 
-@pytest.mark.parametrize("table", ["queue", "lane", "message", "defaults", "limiter", "log", "tombstone"])
+@pytest.mark.parametrize(
+    "table", ["queue", "lane", "message", "defaults", "limiter", "log", "tombstone", "archive_default"]
+)
 def test_durable_tables_are_logged(conn: Conn, table: str) -> None:
     kind = conn.execute(
         "select relpersistence::text from pg_class where oid = %s::regclass", [f"holdfast.{table}"]

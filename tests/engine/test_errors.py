@@ -107,6 +107,8 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH104", "duration", call("configure_queue", config={"lease": "soon"})),
     ("QH104", "unknown", call("configure_queue", config={"colour": "red"})),
     ("QH104", "backoff", call("configure_queue", config={"backoff": {"slope": 1}})),
+    ("QH104", "keep", call("configure_queue", config={"keep": ["done", "lost"]})),
+    ("QH104", "keep_for", call("configure_queue", config={"keep_for": "1 s"})),
     ("QH104", "no object", call("configure_queue", config=Jsonb([]))),
     ("QH104", "defaults", lambda engine: engine.value("configure_defaults", config={"dead_letter": "x"})),
     ("QH105", "off", call("redrive", queue="off")),
@@ -154,6 +156,13 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH403", "unknown field", call("redrive", filter={"colour": 1})),
     ("QH403", "no object", call("redrive", filter=Jsonb([]))),
     ("QH403", "time", call("redrive", filter={"dead_before": "soon"})),
+    ("QH410", "unknown", call("purge", states=["ready", "asleep"])),
+    ("QH410", "none", call("purge", states=[])),
+    ("QH410", "null", call("purge", states=None)),
+    ("QH411", "outcome", call("replay", outcomes=["lost"])),
+    ("QH411", "no outcome", call("replay", outcomes=[])),
+    ("QH411", "period", call("replay", **{"from": "2030-01-02", "to": "2030-01-01"})),
+    ("QH411", "target", call("replay", target="nowhere")),
 ]
 
 

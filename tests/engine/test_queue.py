@@ -34,6 +34,9 @@ BUILT_IN: dict[str, Any] = {
     "kind": "queue",
     "throughput_limit": None,
     "retention": None,
+    "expire_in_flight": False,
+    "keep": [],
+    "keep_for": "7 days",
 }
 
 

@@ -108,7 +108,7 @@ class Administering(Ground):
     def maintain(self) -> None:
         answer = self.engine.admin.value("maintain")
         assert answer["holders_ended"] == 0
-        self.look(self.engine.admin, Licence(sweep=True, audit=True))
+        self.look(self.engine.admin, Licence(sweep=True, expire=True, audit=True))
 
     @rule(chance=st.integers(0, 2))
     def crash(self, chance: int) -> None:

@@ -35,9 +35,12 @@ BUILT_IN: Config = {
     "shards": 1,
     "notify": True,
     "max_payload": 1048576,
-    "throughput_limit": None,
     "kind": "queue",
+    "throughput_limit": None,
     "retention": None,
+    "expire_in_flight": False,
+    "keep": [],
+    "keep_for": "7 days",
 }
 SECONDS = {"0 s": 0, "30 s": 30, "2 hours": 7200, "300 s": 300, "1 min": 60}
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import dead, log, message, queue, rate, schema, settle, stats, up, upkeep
+from . import archive, dead, log, message, queue, rate, schema, settle, stats, up, upkeep
 from ._command import DatabaseUrl, Globals, Json
 from ._usage import Root
 
@@ -48,6 +48,7 @@ settle.register(app)
 stats.register(app)
 upkeep.register(app)
 rate.register(app)
+archive.register(app, queue.app)
 app.add_typer(queue.app, name="queue")
 app.add_typer(dead.app, name="dead")
 app.add_typer(log.app, name="log")

@@ -18,7 +18,15 @@ from ._types import NewMessage
 
 NOT_STORED = re.compile("[\0\ud800-\udfff]")
 # Whose error it is that text cannot be stored; where nothing is said, the message's: QH203.
-UNSTORABLE: Mapping[str, str] = MappingProxyType({"queue": "QH103", "target": "QH103", "state": "QH401"})
+UNSTORABLE: Mapping[str, str] = MappingProxyType(
+    {
+        "queue": "QH103",
+        "target": "QH103",
+        "state": "QH401",
+        "each of states": "QH410",
+        "each of outcomes": "QH411",
+    }
+)
 
 
 def refusal(name: str, expected: str, value: object) -> TypeError:
@@ -88,6 +96,13 @@ def text(name: str, value: object) -> str:
             "Text is Unicode without NUL and without single surrogates.",
         )
     return value
+
+
+def texts(name: str, value: object) -> list[str]:
+    """Words, as a list; a single one is not several."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise refusal(name, "texts, such as a list of words", value)
+    return [text(f"each of {name}", each) for each in value]
 
 
 def octets(name: str, value: object) -> bytes:

@@ -27,7 +27,9 @@
     ├── QueryError
     │   ├── InvalidStateError           QH401  422
     │   ├── InvalidLimitError           QH402  422
-    │   └── InvalidFilterError          QH403  422
+    │   ├── InvalidFilterError          QH403  422
+    │   ├── InvalidPurgeError           QH410  422
+    │   └── InvalidReplayError          QH411  422
     ├── SchemaError
     │   ├── SchemaTooNewError           QH501  503
     │   ├── SchemaMissingError          QH502  503
@@ -243,7 +245,7 @@ class QueryError(HoldfastError):
 
 
 class InvalidStateError(QueryError):
-    """Messages are ready, scheduled, in_flight or dead."""
+    """Messages are ready, scheduled, in_flight, dead, or in the archive."""
 
     name = "invalid_state"
     http_status = 422
@@ -260,6 +262,20 @@ class InvalidFilterError(QueryError):
     """The filter has an unknown field or a value of the wrong kind."""
 
     name = "invalid_filter"
+    http_status = 422
+
+
+class InvalidPurgeError(QueryError):
+    """No state to purge was named, or an unknown one."""
+
+    name = "invalid_purge"
+    http_status = 422
+
+
+class InvalidReplayError(QueryError):
+    """The outcomes, the period or the target of a replay make no sense."""
+
+    name = "invalid_replay"
     http_status = 422
 
 
@@ -384,6 +400,8 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH401": InvalidStateError,
         "QH402": InvalidLimitError,
         "QH403": InvalidFilterError,
+        "QH410": InvalidPurgeError,
+        "QH411": InvalidReplayError,
         "QH501": SchemaTooNewError,
         "QH502": SchemaMissingError,
         "QH503": MigrationError,

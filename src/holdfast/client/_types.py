@@ -58,7 +58,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A message as it lies in its queue, looked at without being claimed."""
+    """A message as it lies in its queue or in the archive, looked at without being claimed."""
 
     id: int
     queue: str
@@ -80,6 +80,7 @@ class Entry:
     expires_at: datetime | None
     last_error: str | None
     origin: dict[str, Json] | None
+    ended_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,3 +145,20 @@ class Redriven:
 
     id: int
     new_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """A message of the archive that was sent once more: the id it had, when it ended, and the new id."""
+
+    id: int
+    new_id: int
+    ended_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purged:
+    """How many messages a purge ended, and whether there may be more."""
+
+    purged: int
+    more: bool

@@ -376,6 +376,99 @@ comment on type holdfast.record is 'A record of a log as read shows it, or a ran
 insert into holdfast.migration (version, name, checksum, breaking)
 values (3, 'logs', 'aaabdea6fd27b5a76fc56bf842bc8bc6cb5f4c8d0f1d6e76d79d1ca0fdfcad16', false);
 
+-- ==================== 0004 archive ====================
+
+-- The archive, and expiry without claims.
+--
+-- holdfast.archive    what ended and is kept, partitioned by the day it ended on (UTC). Partitions are made ahead by
+--                     maintain(); what finds none lies in the default one, so an ack never fails for want of one.
+-- message_expiry      messages with a time to live, by lane and time: what maintain() walks. Others are not in it.
+
+alter table holdfast.queue
+  add column expire_in_flight boolean not null default false,
+  add column keep text[] not null default '{}',
+  add column keep_for interval not null default '7 days',
+  add column lean boolean not null default true;
+comment on column holdfast.queue.lean is 'an ack has nothing to do but delete: nothing done is kept, and nothing expires in flight';
+comment on column holdfast.queue.keep is 'the outcomes whose messages go to the archive: done, expired, failed, discarded';
+
+create sequence holdfast.no_boot minvalue 0 start 0;
+comment on sequence holdfast.no_boot is 'in place of a lane''s booted register, where acks may not take their short way: it never holds a mark';
+
+alter table holdfast.lane
+  add column fence regclass,
+  add column expiry_at regclass,
+  add column expiry_id regclass,
+  add column expiry_walk regclass;
+update holdfast.lane set fence = booted;
+comment on column holdfast.lane.fence is 'what claim writes into a lease as booted: that register, or no_boot where the queue is not lean';
+comment on column holdfast.lane.expiry_at is 'register: the walk over expired messages goes on from this time, in microseconds; 0: from the bottom';
+comment on column holdfast.lane.expiry_id is 'register: and from this id';
+comment on column holdfast.lane.expiry_walk is 'register: when that walk starts from the bottom again; 0: whenever it has come to the end';
+
+do $$
+declare
+  v_lane record;
+  v_register text;
+begin
+  for v_lane in select l.id from holdfast.lane l order by l.id loop
+    foreach v_register in array array['expiry_at', 'expiry_id', 'expiry_walk'] loop
+      execute format('create unlogged sequence holdfast.%I minvalue 0 start 0', v_register || '_' || v_lane.id);
+      perform setval(format('holdfast.%I', v_register || '_' || v_lane.id)::regclass, 0);
+      execute format('update holdfast.lane set %I = %L::regclass where id = %s', v_register,
+                     format('holdfast.%I', v_register || '_' || v_lane.id), v_lane.id);
+    end loop;
+  end loop;
+end $$;
+
+create index message_expiry on holdfast.message ((id >> 40), expires_at, id) where expires_at is not null;
+
+alter type holdfast.entry add attribute ended_at timestamptz;
+
+create table holdfast.archive (
+  id bigint not null,
+  queue_id int not null,
+  outcome text not null,
+  ended_at timestamptz not null,
+  deliveries int,
+  enqueued_at timestamptz not null,
+  due_at timestamptz,
+  expires_at timestamptz,
+  payload jsonb,
+  body bytea,
+  content_type text,
+  headers jsonb,
+  tag text,
+  correlation_id uuid,
+  key text,
+  idempotency_key text,
+  payload_hash bytea,
+  ordering_key text,
+  order_no bigint,
+  failures int,
+  max_deliveries int,
+  last_error text,
+  origin jsonb,
+  primary key (id, ended_at)
+) partition by range (ended_at);
+create index archive_by_queue on holdfast.archive (queue_id, ended_at, id);
+comment on table holdfast.archive is 'Messages that ended and are kept, by the day they ended on';
+comment on column holdfast.archive.outcome is 'done, expired, failed or discarded';
+comment on column holdfast.archive.deliveries is 'how often it was delivered, the last time included if it was acked';
+
+create table holdfast.archive_default partition of holdfast.archive default;
+create index archive_default_ended on holdfast.archive_default (ended_at, id);
+comment on table holdfast.archive_default is 'Messages that ended on a day that had no partition at that time';
+
+-- Logged, as holdfast.turn is.
+create sequence holdfast.archive_turn minvalue 0 start 0;
+comment on sequence holdfast.archive_turn is 'the queue whose old archive maintain() removed last';
+create sequence holdfast.archive_walk minvalue 0 start 0;
+comment on sequence holdfast.archive_walk is 'when maintain() looks for old rows in the archive again, in microseconds of the real clock';
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (4, 'archive', 'bf50f0bb937a0389a95e5fa970245bbef267478196bf22b5be94f14e351bf5b3', false);
+
 -- ==================== 0000 functions ====================
 
 -- 10_clock.sql
@@ -714,6 +807,13 @@ begin
         perform holdfast._check_backoff(v_value);
       when 'ttl' then
         perform holdfast._check_field(v_field, holdfast._duration(v_field, v_value) between interval '1 ms' and interval '10 years', v_value, '1 millisecond to 10 years');
+      when 'expire_in_flight' then
+        perform holdfast._check_field(v_field, jsonb_typeof(v_value) = 'boolean', v_value, 'true or false');
+      when 'keep' then
+        v_good := jsonb_typeof(v_value) = 'array' and v_value <@ '["done", "expired", "failed", "discarded"]';
+        perform holdfast._check_field(v_field, v_good, v_value, 'a list out of done, expired, failed, discarded');
+      when 'keep_for' then
+        perform holdfast._check_field(v_field, holdfast._duration(v_field, v_value) between interval '1 minute' and interval '366 days', v_value, '1 minute to 366 days');
       when 'max_depth' then
         perform holdfast._check_field(v_field, holdfast._whole(v_value, 1, 1000000000), v_value, '1 to 1,000,000,000');
       when 'kind' then
@@ -739,7 +839,7 @@ begin
         perform holdfast._check_field(v_field, holdfast._whole(v_value, 1, 67108864), v_value, '1 to 67,108,864 bytes');
       else
         perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
-          'Fields: kind, lease, max_deliveries, dead_letter, backoff, ttl, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, retention.');
+          'Fields: kind, lease, max_deliveries, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, retention.');
     end case;
   end loop;
 end $$;
@@ -769,7 +869,8 @@ end $$;
 comment on function holdfast._check_backoff is 'Refuse a bad backoff';
 
 create or replace function holdfast._builtin() returns jsonb language sql immutable
-  return '{"kind": "queue", "lease": "30 s", "max_deliveries": 5, "dead_letter": null, "ttl": null, "max_depth": null, "throughput_limit": null,
+  return '{"kind": "queue", "lease": "30 s", "max_deliveries": 5, "dead_letter": null, "ttl": null, "expire_in_flight": false, "keep": [],
+           "keep_for": "7 days", "max_depth": null, "throughput_limit": null,
            "backoff": {"base": "0 s", "factor": 2, "cap": "300 s", "jitter": 0},
            "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576, "retention": null}'::jsonb;
 comment on function holdfast._builtin is 'The configuration of a queue of which nothing was said';
@@ -808,6 +909,9 @@ begin
     backoff_cap = extract(epoch from holdfast._duration('cap', effective #> '{backoff,cap}')),
     backoff_jitter = (effective #>> '{backoff,jitter}')::float8,
     ttl = case when effective -> 'ttl' <> 'null' then holdfast._duration('ttl', effective -> 'ttl') end,
+    expire_in_flight = (effective ->> 'expire_in_flight')::boolean,
+    keep = array(select jsonb_array_elements_text(effective -> 'keep')),
+    keep_for = holdfast._duration('keep_for', effective -> 'keep_for'),
     max_depth = (effective ->> 'max_depth')::numeric::bigint,
     throughput_limit = (effective ->> 'throughput_limit')::float8,
     priority_default = (effective ->> 'priority_default')::numeric::smallint,
@@ -815,7 +919,8 @@ begin
     shards = (effective ->> 'shards')::numeric::smallint,
     notify = (effective ->> 'notify')::boolean,
     max_payload = (effective ->> 'max_payload')::numeric::int,
-    plain = true
+    plain = true,
+    lean = not effective -> 'keep' ? 'done' and not (effective ->> 'expire_in_flight')::boolean
   where q.name = _apply.queue;
   perform holdfast._apply_limit(_apply.queue);
   perform holdfast._make_lanes(_apply.queue);
@@ -828,8 +933,10 @@ create or replace function holdfast._copy_to_lanes(queue text) returns void lang
 as $$
 begin
   update holdfast.lane l set
-    queue_name = case q.kind when 'queue' then q.name end, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards,
-    plain = q.plain, throughput_limit = q.throughput_limit, throttle = case when q.throughput_limit is not null then q.throttle end
+    queue_name = case q.kind when 'queue' then q.name end, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries,
+    shards = greatest(q.shards, (select max(o.shard) + 1 from holdfast.lane o where o.queue_id = q.id)),
+    plain = q.plain, fence = case when q.lean then l.booted else 'holdfast.no_boot' end,
+    throughput_limit = q.throughput_limit, throttle = case when q.throughput_limit is not null then q.throttle end
   from holdfast.queue q
   where q.name = _copy_to_lanes.queue and l.queue_id = q.id;
 end $$;
@@ -1024,14 +1131,13 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_patience text := current_setting('lock_timeout');
-  v_seconds float8 := extract(epoch from v_patience::interval);
   v_dropped boolean;
 begin
   perform holdfast._check_isolation('drop_queue');
   -- Others take the locks that a drop needs in any order. So that nobody else is told of a deadlock, the drop lets go of
   -- all it has before a deadlock would be looked for, and begins again; after ten seconds, or its caller's lock_timeout,
   -- it stays.
-  for v_try in 1 .. case when v_seconds = 0 then 25 else least(25, floor(v_seconds / 0.4)) end loop
+  for v_try in 1 .. holdfast._tries(v_patience) loop
     begin
       perform set_config('lock_timeout', '400ms', true);
       v_dropped := holdfast._drop_queue(drop_queue.queue);
@@ -1102,15 +1208,21 @@ begin
     gap_floor = holdfast._register('gap_floor_' || l.id),
     gap_look = holdfast._register('gap_look_' || l.id),
     gap_walk = holdfast._register('gap_walk_' || l.id),
-    gap_turn = holdfast._register('gap_turn_' || l.id)
+    gap_turn = holdfast._register('gap_turn_' || l.id),
+    expiry_at = holdfast._register('expiry_at_' || l.id),
+    expiry_id = holdfast._register('expiry_id_' || l.id),
+    expiry_walk = holdfast._register('expiry_walk_' || l.id)
   where l.id = _make_registers.lane_id;
+  update holdfast.lane l set fence = case when q.lean then l.booted else 'holdfast.no_boot' end
+  from holdfast.queue q where l.id = _make_registers.lane_id and q.id = l.queue_id;
   perform holdfast._clear_registers(l) from holdfast.lane l where l.id = _make_registers.lane_id;
 end $$;
 comment on function holdfast._make_registers is 'Make the registers of a lane';
 
 create or replace function holdfast._registers(lane holdfast.lane) returns regclass[] language sql immutable
   return array[(lane).booted, (lane).cursor, (lane).care_at, (lane).sweep_at, (lane).due_floor, (lane).due_walk, (lane).lease_floor,
-               (lane).lease_walk, (lane).lease_tidy, (lane).gap_floor, (lane).gap_look, (lane).gap_walk, (lane).gap_turn];
+               (lane).lease_walk, (lane).lease_tidy, (lane).gap_floor, (lane).gap_look, (lane).gap_walk, (lane).gap_turn,
+               (lane).expiry_at, (lane).expiry_id, (lane).expiry_walk];
 comment on function holdfast._registers is 'All registers of a lane';
 
 create or replace function holdfast._clear_registers(lane holdfast.lane) returns void language plpgsql volatile
@@ -1156,8 +1268,10 @@ begin
     perform holdfast._make_registers(v_lane.id);
     perform holdfast._write_boot(v_lane.id);
     update holdfast.lane l set
-      queue_name = case q.kind when 'queue' then q.name end, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards,
-      plain = q.plain, throughput_limit = q.throughput_limit, throttle = case when q.throughput_limit is not null then q.throttle end
+      queue_name = case q.kind when 'queue' then q.name end, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries,
+      shards = greatest(q.shards, (select max(o.shard) + 1 from holdfast.lane o where o.queue_id = q.id)),
+      plain = q.plain, fence = case when q.lean then l.booted else 'holdfast.no_boot' end,
+      throughput_limit = q.throughput_limit, throttle = case when q.throughput_limit is not null then q.throttle end
     from holdfast.queue q where l.id = v_lane.id and q.id = l.queue_id;
   end if;
   select l.* into v_lane from holdfast.lane l
@@ -1229,8 +1343,9 @@ declare
 begin
   delete from holdfast.lease l where l.lane_id = lane.id;
   delete from holdfast.gap g where g.lane_id = lane.id;
-  update holdfast.message m set due_at = holdfast.now()
-  where m.id >> 40 = lane.id and m.due_at = '-infinity';
+  -- A prepared transaction may have one of them locked: the audit finds those it leaves behind.
+  update holdfast.message m set due_at = holdfast.now() where m.id = any (array(
+    select h.id from holdfast.message h where h.id >> 40 = lane.id and h.due_at = '-infinity' for update skip locked));
   perform holdfast._clear_registers(lane);
   -- A dump reads sequences outside its snapshot: the log may hold ids that its sequence has not reached.
   select m.id into v_last from holdfast.message m
@@ -1288,18 +1403,50 @@ begin
 end $$;
 comment on function holdfast._repair_queue is 'Make the registers of a queue anew, all or those that cannot be read; returns the number of lanes that started over';
 
+create or replace function holdfast._tries(patience text) returns int language sql stable
+  return case when patience::interval = interval '0' then 25 else least(25, floor(extract(epoch from patience::interval) / 0.4)) end;
+comment on function holdfast._tries is 'How often to try for 400 ms: for ten seconds, or as long as this lock_timeout';
+
+create or replace function holdfast._repair_patiently(queue text, unreadable_only boolean) returns int language plpgsql volatile
+as $$
+declare
+  v_patience text := current_setting('lock_timeout');
+  v_queue holdfast.queue;
+  v_lanes int;
+begin
+  -- Gives way as drop_queue does, and for the same reason.
+  for v_try in 0 .. holdfast._tries(v_patience) loop
+    begin
+      perform set_config('lock_timeout', case when v_try < holdfast._tries(v_patience) then '400ms' else v_patience end, true);
+      -- Whoever comes second waits here, and sees the registers that the first has made.
+      select q.* into v_queue from holdfast.queue q where q.name = _repair_patiently.queue for update;
+      if not found then
+        perform holdfast._no_queue(_repair_patiently.queue);
+      end if;
+      v_lanes := holdfast._repair_queue(v_queue, unreadable_only);
+      perform set_config('lock_timeout', v_patience, true);
+      return v_lanes;
+    exception
+      when lock_not_available or deadlock_detected then
+        if v_try = holdfast._tries(v_patience) then
+          raise;
+        end if;
+    end;
+  end loop;
+end $$;
+comment on function holdfast._repair_patiently is 'Repair one queue; lets go of all locks and begins again while others are in the way';
+
 create or replace function holdfast.repair(queue text default null, unreadable_only boolean default false) returns int
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_queue holdfast.queue;
+  v_queue text;
   v_lanes int := 0;
 begin
   perform holdfast._check_isolation('repair');
-  -- Whoever comes second waits here, and sees the registers that the first has made.
-  for v_queue in select q.* from holdfast.queue q where q.name = coalesce(repair.queue, q.name) order by q.id for update loop
-    v_lanes := v_lanes + holdfast._repair_queue(v_queue, unreadable_only);
+  for v_queue in select q.name from holdfast.queue q where q.name = coalesce(repair.queue, q.name) order by q.id loop
+    v_lanes := v_lanes + holdfast._repair_patiently(v_queue, unreadable_only);
   end loop;
   if not found and repair.queue is not null then
     perform holdfast._no_queue(repair.queue);
@@ -1312,18 +1459,255 @@ comment on function holdfast.repair is
 
 -- 45_end.sql
 -- The end of messages. Outside the short way of ack, a message ends here and nowhere else, or moves to another queue.
+--
+-- A queue that keeps an outcome has its messages go to the archive in the same statement: what was deleted is what was
+-- kept, whoever else is at them. The queue in which a message lies when it ends decides.
 
 create or replace function holdfast._end(queue_id int, ids bigint[], outcome text, at timestamptz) returns bigint[]
 language plpgsql volatile
 as $$
 declare
+  v_kept boolean := exists (select from holdfast.queue q where q.id = _end.queue_id and _end.outcome = any (q.keep));
   v_ended bigint[];
 begin
-  with ended as (delete from holdfast.message m where m.id = any (_end.ids) returning m.id)
-  select coalesce(array_agg(e.id order by e.id), '{}') into v_ended from ended e;
+  if v_kept then
+    with ended as (
+      delete from holdfast.message m where m.id = any (_end.ids) returning m.*
+    ), kept as (
+      insert into holdfast.archive (id, queue_id, outcome, ended_at, deliveries, enqueued_at, due_at, expires_at, payload, body,
+                                    content_type, headers, tag, correlation_id, key, idempotency_key, payload_hash, ordering_key,
+                                    order_no, failures, max_deliveries, last_error, origin)
+      -- The delivery that an ack ends was not counted yet.
+      select e.id, e.queue_id, _end.outcome, at, case when _end.outcome = 'done' then coalesce(e.deliveries, 0) + 1 else e.deliveries end,
+             e.enqueued_at, e.due_at, e.expires_at, e.payload, e.body, e.content_type, e.headers, e.tag, e.correlation_id, e.key,
+             e.idempotency_key, e.payload_hash, e.ordering_key, e.order_no, e.failures, e.max_deliveries, e.last_error, e.origin
+      from ended e
+    )
+    select coalesce(array_agg(e.id order by e.id), '{}') into v_ended from ended e;
+  else
+    with ended as (delete from holdfast.message m where m.id = any (_end.ids) returning m.id)
+    select coalesce(array_agg(e.id order by e.id), '{}') into v_ended from ended e;
+  end if;
   return v_ended;
 end $$;
-comment on function holdfast._end is 'End messages as done, expired, failed or discarded; returns those that were there';
+comment on function holdfast._end is 'End messages as done, expired, failed or discarded, and keep them if the queue says so; returns those that were there';
+
+create or replace function holdfast._still_alive(queue holdfast.queue, ids bigint[], at timestamptz) returns bigint[] language plpgsql volatile
+as $$
+declare
+  v_over bigint[];
+begin
+  if not queue.expire_in_flight then
+    return _still_alive.ids;
+  end if;
+  v_over := array(select m.id from holdfast.message m where m.id = any (_still_alive.ids) and m.expires_at <= at);
+  if v_over = '{}' then
+    return _still_alive.ids;
+  end if;
+  perform holdfast._end(queue.id, v_over, 'expired', at);
+  return array(select i from unnest(_still_alive.ids) i where i not in (select unnest(v_over)));
+end $$;
+comment on function holdfast._still_alive is
+  'Of messages that just left a lease, those that live on: with expire_in_flight, what is past its time to live ends here';
+
+create or replace function holdfast._take_from_leases(ids bigint[]) returns bigint[] language plpgsql volatile
+as $$
+declare
+  v_lease record;
+  v_mine bigint[];
+  v_out bigint[] := '{}';
+begin
+  for v_lease in select distinct h.token, h.part from holdfast._holders(_take_from_leases.ids) h order by 1, 2 loop
+    select l.ids into v_mine from holdfast.lease l where l.token = v_lease.token and l.part = v_lease.part for update skip locked;
+    continue when not found;
+    v_mine := array(select m.id from holdfast.message m
+                    where m.id = any (array(select i from unnest(v_mine) i where i in (select unnest(_take_from_leases.ids))))
+                    for update skip locked);
+    continue when v_mine = '{}';
+    update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i not in (select unnest(v_mine))), lo = null
+    where l.token = v_lease.token and l.part = v_lease.part;
+    v_out := v_out || v_mine;
+  end loop;
+  return v_out;
+end $$;
+comment on function holdfast._take_from_leases is
+  'Under the lane lock: take messages away from whoever holds them, but for those that somebody is settling at this moment; returns those taken, locked';
+
+create or replace function holdfast._pass_to(lane holdfast.lane, upto bigint, at timestamptz) returns void language plpgsql volatile
+as $$
+begin
+  insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, deadline, ids, upto, made_by)
+  values (holdfast._token(), lane.id, lane.queue_id, lane.id, lane.queue_name, lane.booted, lane.cursor, at, '{}', _pass_to.upto,
+          pg_current_xact_id());
+end $$;
+comment on function holdfast._pass_to is
+  'Under the lane lock: let the cursor pass to this id once this transaction has committed; a lease without ids says so';
+
+-- 46_archive.sql
+-- The archive's upkeep: partitions made ahead and dropped when nobody needs them, rows that are too old removed.
+--
+-- A partition is a day (UTC), holdfast.archive_YYYYMMDD. Making one locks the default partition for a moment, dropping
+-- one the whole archive: an ack that keeps its message waits for that. So both give up after 50 ms if somebody is at
+-- work there, and the next maintain() tries again; both come last in maintain(), which ends right after.
+-- Lock order: the archive, then the default partition, then the day's.
+
+create or replace function holdfast._day(at timestamptz) returns date language sql immutable
+  return (at at time zone 'UTC')::date;
+comment on function holdfast._day is 'The day of the archive that a time belongs to';
+
+create or replace function holdfast._day_begins(day date) returns timestamptz language sql immutable
+  return day::timestamp at time zone 'UTC';
+comment on function holdfast._day_begins is 'When a day of the archive begins';
+
+create or replace function holdfast._make_partition(day date) returns boolean language plpgsql volatile set lock_timeout = '50ms'
+as $$
+declare
+  v_name text := 'archive_' || to_char(day, 'YYYYMMDD');
+  v_lo timestamptz := holdfast._day_begins(day);
+  v_hi timestamptz := holdfast._day_begins(day + 1);
+begin
+  lock table holdfast.archive_default in access exclusive mode;
+  -- What has come meanwhile moves over; if that is much, the day stays where it is.
+  if (select count(*) from (select from holdfast.archive_default a where a.ended_at >= v_lo and a.ended_at < v_hi limit 10001) a) > 10000 then
+    return false;
+  end if;
+  execute format('create table holdfast.%I (like holdfast.archive including all)', v_name);
+  execute format('comment on table holdfast.%I is %L', v_name, format('Messages that ended on %s and are kept', day));
+  execute format('with moved as (delete from holdfast.archive_default a where a.ended_at >= %L and a.ended_at < %L returning a.*) '
+                 'insert into holdfast.%I select * from moved', v_lo, v_hi, v_name);
+  execute format('alter table holdfast.archive attach partition holdfast.%I for values from (%L) to (%L)', v_name, v_lo, v_hi);
+  return true;
+exception
+  when lock_not_available or deadlock_detected then return false;
+end $$;
+comment on function holdfast._make_partition is
+  'Make the partition of a day, and move to it what lies in the default one. false: not now, somebody writes there, or it holds over 10,000 of that day';
+
+create or replace function holdfast._make_partitions(at timestamptz) returns int language plpgsql volatile
+as $$
+declare
+  v_day date;
+  v_made int := 0;
+begin
+  for v_day in select holdfast._day(at) + n from generate_series(0, 3) n loop
+    if to_regclass('holdfast.archive_' || to_char(v_day, 'YYYYMMDD')) is null and holdfast._make_partition(v_day) then
+      v_made := v_made + 1;
+    end if;
+  end loop;
+  return v_made;
+end $$;
+comment on function holdfast._make_partitions is 'Make the partitions of today and the three days to come; returns how many were missing and are there now';
+
+create or replace function holdfast._drop_partitions(at timestamptz) returns int language plpgsql volatile set lock_timeout = '50ms'
+as $$
+declare
+  v_before timestamptz := at - coalesce((select max(q.keep_for) from holdfast.queue q), '0');
+  v_old text[];
+begin
+  v_old := array(
+    select c.relname::text from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'holdfast.archive'::regclass and c.relname ~ '^archive_[0-9]{8}$'
+      and holdfast._day_begins(to_date(right(c.relname, 8), 'YYYYMMDD') + 1) <= v_before);
+  if v_old <> '{}' then
+    lock table only holdfast.archive in access exclusive mode;
+    execute (select 'drop table ' || string_agg(format('holdfast.%I', o), ', ') from unnest(v_old) o);
+  end if;
+  return cardinality(v_old);
+exception
+  when lock_not_available or deadlock_detected then return 0;
+end $$;
+comment on function holdfast._drop_partitions is 'Drop the partitions that no queue''s retention reaches back to; returns how many. 0 also if the archive is in use';
+
+create or replace function holdfast._forget(before timestamptz, queue_id int, "limit" int) returns int language plpgsql volatile
+as $$
+declare
+  v_old record;
+  v_gone int;
+begin
+  if _forget.queue_id is null then
+    select array_agg(o.id) as ids, min(o.ended_at) as first, max(o.ended_at) as last into v_old from (
+      select a.id, a.ended_at from holdfast.archive_default a where a.ended_at < before order by a.ended_at, a.id limit _forget."limit"
+      for update skip locked) o;
+  else
+    select array_agg(o.id) as ids, min(o.ended_at) as first, max(o.ended_at) as last into v_old from (
+      select a.id, a.ended_at from holdfast.archive a where a.queue_id = _forget.queue_id and a.ended_at < before
+      order by a.ended_at, a.id limit _forget."limit" for update skip locked) o;
+  end if;
+  -- An id is there once; the times say in which partitions to look.
+  delete from holdfast.archive a where a.id = any (v_old.ids) and a.ended_at >= v_old.first and a.ended_at <= v_old.last;
+  get diagnostics v_gone = row_count;
+  return v_gone;
+end $$;
+comment on function holdfast._forget is 'Delete the oldest messages of a queue from the archive; queue_id null: of all queues, from the default partition';
+
+create or replace function holdfast._forget_old(at timestamptz, "limit" int) returns int language plpgsql volatile
+as $$
+declare
+  v_began timestamptz := clock_timestamp();
+  v_longest interval := coalesce((select max(q.keep_for) from holdfast.queue q), '0');
+  v_turn bigint := coalesce(pg_sequence_last_value('holdfast.archive_turn'), 0);
+  v_queue record;
+  v_gone int;
+begin
+  if pg_sequence_last_value('holdfast.archive_walk') between holdfast._us(v_began) and holdfast._us(v_began) + 600000000 then
+    return 0;
+  end if;
+  -- No partition is dropped for the queues with the shorter retention, nor is the default one for anybody.
+  v_gone := holdfast._forget(at - v_longest, null, "limit");
+  for v_queue in select q.id, q.keep_for from holdfast.queue q where q.keep_for < v_longest order by (q.id <= v_turn), q.id loop
+    exit when v_gone >= "limit" or clock_timestamp() > v_began + interval '50 ms';
+    v_gone := v_gone + holdfast._forget(at - v_queue.keep_for, v_queue.id, "limit" - v_gone);
+    perform setval('holdfast.archive_turn', v_queue.id);
+  end loop;
+  -- A walk over nothing but dead rows is not worth repeating at once.
+  if v_gone = 0 and clock_timestamp() > v_began + interval '100 ms' then
+    perform setval('holdfast.archive_walk', holdfast._us(clock_timestamp() + 20 * (clock_timestamp() - v_began)));
+  end if;
+  return v_gone;
+end $$;
+comment on function holdfast._forget_old is 'Delete messages from the archive that are older than their queue''s retention, at most so many; returns how many';
+
+create or replace function holdfast._tend_archive(at timestamptz) returns jsonb language plpgsql volatile
+as $$
+declare
+  v_dropped int;
+  v_made int;
+  v_gone int;
+begin
+  -- One at a time; whoever comes second has nothing to do.
+  if not pg_try_advisory_xact_lock(holdfast._lane_lock() + 4, 0) then
+    return '{"dropped": 0, "made": 0, "forgotten": 0, "more": false}';
+  end if;
+  v_gone := holdfast._forget_old(at, 5000);
+  v_dropped := holdfast._drop_partitions(at);
+  v_made := holdfast._make_partitions(at);
+  return jsonb_build_object('dropped', v_dropped, 'made', v_made, 'forgotten', v_gone, 'more', v_gone >= 5000);
+end $$;
+comment on function holdfast._tend_archive is 'The archive''s part of maintain(): drop, make, forget';
+
+create or replace function holdfast._archived(message holdfast.archive, queue text) returns holdfast.entry language sql stable
+  return ((message).id, queue, (message).outcome, (message).payload, (message).body, (message).content_type, (message).headers,
+          (select l.priority::int from holdfast.lane l where l.id = (message).id >> 40), (message).key, (message).ordering_key,
+          (message).correlation_id, (message).tag, coalesce((message).deliveries, 0), coalesce((message).failures, 0),
+          coalesce((message).max_deliveries, (select q.max_deliveries from holdfast.queue q where q.id = (message).queue_id)),
+          (message).enqueued_at, null, (message).expires_at, (message).last_error, (message).origin, (message).ended_at)::holdfast.entry;
+comment on function holdfast._archived is 'A message of the archive as a report shows it: its state is how it ended';
+
+create or replace function holdfast._archived_of(lane holdfast.lane, after bigint, "limit" int) returns setof holdfast.archive
+language plpgsql stable
+as $$
+begin
+  return query
+    select a.* from holdfast.archive a
+    where a.id > greatest(after, lane.id::bigint << 40) and a.id < (lane.id + 1)::bigint << 40
+    order by a.id limit _archived_of."limit";
+end $$;
+comment on function holdfast._archived_of is 'What the archive holds of a lane, by id';
+
+do $$
+begin
+  perform holdfast._make_partitions(holdfast.now());
+end $$;
 
 -- 50_send.sql
 -- Sending: one message, a batch with one set of options, many with their own, and the inbox for COPY.
@@ -2158,13 +2542,26 @@ end $$;
 comment on function holdfast._scan is
   'Look at an id range with exceptions in it: what can be taken, what has expired, which ids are missing, where to go on';
 
-create or replace function holdfast._end_expired(queue_id int, ids bigint[], at timestamptz) returns void language plpgsql volatile
+create or replace function holdfast._end_expired(queue_id int, ids bigint[], at timestamptz) returns int language plpgsql volatile
 as $$
 begin
-  perform holdfast._end(_end_expired.queue_id, array(
-    select e.id from holdfast.message e where e.id = any (_end_expired.ids) for update skip locked), 'expired', at);
+  return cardinality(holdfast._end(_end_expired.queue_id, array(
+    select e.id from holdfast.message e where e.id = any (_end_expired.ids) for update skip locked), 'expired', at));
 end $$;
-comment on function holdfast._end_expired is 'End messages whose time to live is over';
+comment on function holdfast._end_expired is 'End messages whose time to live is over; returns how many';
+
+create or replace function holdfast._expired_due(lane holdfast.lane, first timestamptz, at timestamptz) returns bigint[]
+language plpgsql volatile
+as $$
+begin
+  return array(
+    select c.id from (
+      select m.id, m.expires_at from holdfast.message m
+      where m.id >> 40 = lane.id and m.due_at > '-infinity' and m.due_at >= first and m.due_at <= at
+      order by m.due_at, m.id limit 10000) c
+    where c.expires_at <= at);
+end $$;
+comment on function holdfast._expired_due is 'Of the next 10,000 due messages those whose time to live is over';
 
 create or replace function holdfast._take_fresh(lane holdfast.lane, start bigint, want int, taken boolean, at timestamptz)
 returns holdfast._fresh language plpgsql volatile
@@ -2276,15 +2673,15 @@ end $$;
 comment on function holdfast._tend is
   'Under the lane lock: sweep if it is time, and say until when claims need no care. false: gaps or due messages below the floor are to be looked at now';
 
-create or replace function holdfast._turn(shard int, shards int) returns int language sql stable
-  return (shard - pg_backend_pid() % shards + shards) % shards;
-comment on function holdfast._turn is 'When this session comes to a shard: 0 is its own, where it sends to';
+create or replace function holdfast._home(token bigint, shards int) returns int language sql stable
+  return case when token % 8 = 0 then token / 8 % shards else pg_backend_pid() % shards end;
+comment on function holdfast._home is 'The shard that a claim starts with: the session''s own, where it sends to; one time in eight any';
 
-create or replace function holdfast._lane_order(queue text, but int default 0) returns int[] language plpgsql stable
+create or replace function holdfast._lane_order(queue text, home int, but int default 0) returns int[] language plpgsql stable
 as $$
 declare
   v_lanes int[] := array(select l.id from holdfast.lane l where l.queue_name = _lane_order.queue and l.id <> but
-                         order by l.priority desc, holdfast._turn(l.shard, l.shards));
+                         order by l.priority desc, (l.shard - home + l.shards) % l.shards);
 begin
   if v_lanes = '{}' and but = 0 then
     perform holdfast._no_queue(_lane_order.queue);
@@ -2292,7 +2689,7 @@ begin
   return v_lanes;
 end $$;
 comment on function holdfast._lane_order is
-  'The lanes of a queue, but for one, as this session visits them: by priority, each starting with a shard of its own; no queue: an error';
+  'The lanes of a queue, but for one, in the order of a claim: by priority, each from the shard home on; no queue: an error';
 
 create or replace function holdfast.claim(
   queue text, max int default 1, lease interval default null, consumer text default null, alone boolean default false
@@ -2302,6 +2699,7 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_lane holdfast.lane;
+  v_home int := 0;
   v_order int[];
   v_turn int := 0;
   v_now timestamptz := holdfast.now();
@@ -2325,16 +2723,16 @@ begin
      or current_setting('transaction_isolation') <> 'read committed' then
     perform holdfast._check_claim(max, lease, consumer);
   end if;
-  -- select into takes the first row and stops: a limit would be one more node to set up.
-  select l.* into v_lane from holdfast.lane l where l.queue_name = claim.queue order by l.priority desc, l.shard;
+  select l.* into v_lane from holdfast.lane l where l.queue_name = claim.queue order by l.priority desc, l.shard limit 1;
   if v_lane.shards is distinct from 1 then
-    -- Every session starts with a shard of its own.
-    select l.* into v_lane from holdfast.lane l
-    where l.queue_name = claim.queue and l.priority = v_lane.priority and l.shard = pg_backend_pid() % v_lane.shards;
+    v_home := holdfast._home(v_token, v_lane.shards);
+    select l.* into v_lane from holdfast.lane l where l.queue_name = claim.queue and l.priority = v_lane.priority and l.shard = v_home;
     if not found then
-      v_order := holdfast._lane_order(claim.queue);
+      v_order := holdfast._lane_order(claim.queue, v_home);
     end if;
   end if;
+  -- A claim has nothing to lose in a crash. It may write a little to the log all the same: reading a page can tidy it up.
+  v_relaxed := case when alone and pg_current_xact_id_if_assigned() is null then set_config('synchronous_commit', 'off', true) end;
   loop
     if v_order is not null then
       v_turn := v_turn + 1;
@@ -2350,28 +2748,25 @@ begin
     end if;
     if not pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) then
       -- Another shard may be free; only the last one is worth waiting for, and only once a call.
-      v_wait := not v_waited and holdfast._turn(v_lane.shard, v_lane.shards) = v_lane.shards - 1;
+      v_wait := not v_waited and (v_lane.shard - v_home + v_lane.shards) % v_lane.shards = v_lane.shards - 1;
       v_waited := v_waited or v_wait;
       if not v_wait or not holdfast._await_lane(v_lane) then
-        v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_lane.id));
+        v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_home, v_lane.id));
         continue;
       end if;
       v_now := holdfast.now();
     end if;
-    if alone then
-      -- A claim has nothing to lose in a crash. It may write a little to the log all the same: reading a page can tidy it up.
-      v_relaxed := set_config('synchronous_commit', 'off', true);
-    else
+    if alone is not true then
       perform holdfast._limit_transaction();
     end if;
     if coalesce(pg_sequence_last_value(v_lane.booted) <> holdfast._boot_mark(), true) and holdfast._boot_lane(v_lane) then
-      v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_lane.id));
+      v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_home, v_lane.id));
       continue;
     end if;
 
     v_start := pg_sequence_last_value(v_lane.cursor);
     select l.upto, l.made_by into v_above, v_made_by from holdfast.lease l
-    where l.lane_id = v_lane.id and l.upto > v_start and l.upto > 0 order by l.upto desc;
+    where l.lane_id = v_lane.id and l.upto > v_start and l.upto > 0 order by l.upto desc limit 1;
     if v_above is not null then
       v_start := case when v_made_by <> coalesce(pg_current_xact_id_if_assigned(), '0') then setval(v_lane.cursor, v_above) else v_above end;
     end if;
@@ -2381,7 +2776,7 @@ begin
       -- In a variable: a register read within the statement would be no bound for the index.
       v_floor := holdfast._time(pg_sequence_last_value(v_lane.due_floor));
       select m.due_at into v_due from holdfast.message m
-      where m.id >> 40 = v_lane.id and m.due_at > '-infinity' and m.due_at <= v_now and m.due_at >= v_floor order by m.due_at;
+      where m.id >> 40 = v_lane.id and m.due_at > '-infinity' and m.due_at <= v_now and m.due_at >= v_floor order by m.due_at limit 1;
       if v_due is null and v_left = 1 then
         select v_token, m.id, claim.queue, m.payload, m.body, m.content_type, m.headers, v_lane.priority::int, m.key, m.ordering_key,
                m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, v_lane.max_deliveries),
@@ -2407,7 +2802,7 @@ begin
     else
       v_taken := cardinality(v_ids);
       insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, lo, upto, made_by)
-      values (v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.queue, v_lane.booted, v_lane.cursor, claim.consumer,
+      values (v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.queue, v_lane.fence, v_lane.cursor, claim.consumer,
               v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, pg_current_xact_id());
       if v_left = 1 then
         return next v_one;
@@ -2423,7 +2818,7 @@ begin
     if v_left <= 0 then
       return;
     end if;
-    v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_lane.id));
+    v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_home, v_lane.id));
   end loop;
   if v_allowed > 0 then
     perform holdfast._refund(claim.queue, v_left);
@@ -2444,6 +2839,9 @@ begin
   v_first := holdfast._first_due(lane, at, v_clean);
   if v_first is not null then
     v_ids := holdfast._take_due(lane, v_first, at, want);
+    if v_ids is null and holdfast._end_expired(lane.queue_id, holdfast._expired_due(lane, v_first, at), at) > 0 then
+      v_ids := holdfast._take_due(lane, v_first, at, want);
+    end if;
   end if;
   if v_look > 0 and v_look <= holdfast._us(clock_timestamp()) * 10 and coalesce(cardinality(v_ids), 0) < want then
     v_ids := v_ids || holdfast._look_at_gaps(lane, want - coalesce(cardinality(v_ids), 0), at, v_clean, true);
@@ -2549,10 +2947,15 @@ declare
   v_cursor bigint := coalesce(pg_sequence_last_value(lane.cursor), 0);
   v_ids bigint[];
   v_freed bigint[];
+  v_spent bigint[];
   v_stay bigint[];
 begin
   v_ids := array(select i from holdfast.lease l cross join lateral unnest(l.ids) i where l.ctid = any (leases));
   v_freed := array(select m.id from holdfast.message m where m.id = any (v_ids) for update skip locked);
+  v_spent := holdfast._spent(lane.queue_id, v_freed);
+  if v_spent <> '{}' and not holdfast._can_bury(lane.queue_id) then
+    v_freed := array(select i from unnest(v_freed) i where i not in (select unnest(v_spent)));
+  end if;
   v_stay := array(select m.id from holdfast.message m where m.id = any (v_ids) and m.id not in (select unnest(v_freed)));
   perform holdfast._return(lane.queue_id, v_freed, at, interval '0', null, false);
   -- A lease above the cursor register says where fresh messages start: it stays, empty, until the register has passed it.
@@ -2563,7 +2966,7 @@ begin
   freed := cardinality(v_freed);
 end $$;
 comment on function holdfast._end_leases is
-  'Under the lane lock: give back what these locked leases hold, but for messages that somebody has locked. kept: leases that stay';
+  'Under the lane lock: give back what these locked leases hold, but for messages that somebody has locked, and dead ones that cannot be buried now. kept: leases that stay';
 
 create or replace function holdfast.sweep(queue text) returns int
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
@@ -2575,6 +2978,7 @@ declare
   v_ended int := 0;
 begin
   perform holdfast._check_isolation('sweep');
+  perform holdfast._limit_transaction();
   for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.priority desc, l.shard loop
     continue when not holdfast._await_lane(v_lane);
     continue when holdfast._boot_lane(v_lane);
@@ -2592,6 +2996,15 @@ comment on function holdfast.sweep is 'End the leases of a queue that ran out, n
 -- or an error if the caller asks for strict. A lease that a restore or a copy brought along is none: its lane's boot
 -- row speaks of another database. Lease rows are locked in id order; no lane lock is taken.
 
+create or replace function holdfast._check_token(token bigint) returns void language plpgsql immutable
+as $$
+begin
+  if token is null then
+    perform holdfast._fail('QH304', 'the lease is lost', 'The token is null.', 'Pass the token that claim returned. It returns no row, and so no token, when there is nothing to claim.');
+  end if;
+end $$;
+comment on function holdfast._check_token is 'Refuse to settle without a token';
+
 create or replace function holdfast._unlease(queue text, token bigint, ids bigint[]) returns bigint[]
 language plpgsql volatile
 as $$
@@ -2602,6 +3015,7 @@ declare
   v_out bigint[] := '{}';
   v_passes int := 0;
 begin
+  perform holdfast._check_token(_unlease.token);
   -- A lease that is being split shows its new part only to a later statement: so look twice, unless all is found.
   while v_passes < 2 and (_unlease.ids is null or cardinality(v_out) < cardinality(_unlease.ids)) loop
     v_passes := v_passes + 1;
@@ -2657,6 +3071,8 @@ declare
   v_rows bigint;
   v_owned bigint[];
   v_done bigint[];
+  v_now timestamptz;
+  v_queue holdfast.queue;
 begin
   -- The plain case: a token with one lease over a range of ids, settled as a whole. Above the cursor register it must
   -- stay, empty; the two conditions on the register exclude each other, and it moves upwards only.
@@ -2685,7 +3101,9 @@ begin
     return holdfast._settlement(v_owned, v_owned, '{}', strict);
   end if;
   v_owned := holdfast._unlease(ack.queue, ack.token, ack.ids);
-  v_done := holdfast._end((holdfast._queue(ack.queue)).id, v_owned, 'done', holdfast.now());
+  v_queue := holdfast._queue(ack.queue);
+  v_now := holdfast.now();
+  v_done := holdfast._end(v_queue.id, holdfast._still_alive(v_queue, v_owned, v_now), 'done', v_now);
   return holdfast._settlement(ack.ids, v_owned, v_done, strict);
 end $$;
 comment on function holdfast.ack is 'These messages (null: all under the token) are done: they end here';
@@ -2719,13 +3137,14 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_owned bigint[] := holdfast._unlease(release.queue, release.token, release.ids);
-  v_back bigint[];
+  v_queue holdfast.queue := holdfast._queue(release.queue);
+  v_back bigint[] := holdfast._still_alive(v_queue, v_owned, holdfast.now());
 begin
   with back as (
-    update holdfast.message m set due_at = holdfast.now() where m.id = any (v_owned) returning m.id
+    update holdfast.message m set due_at = holdfast.now() where m.id = any (v_back) returning m.id
   )
   select coalesce(array_agg(b.id), '{}') into v_back from back b;
-  perform holdfast._wake(holdfast._queue(release.queue));
+  perform holdfast._wake(v_queue);
   return holdfast._settlement(release.ids, v_owned, v_back, strict);
 end $$;
 comment on function holdfast.release is 'Give messages back unworked: claimable at once, and not counted as a delivery';
@@ -2739,6 +3158,7 @@ declare
   v_spent bigint[];
 begin
   select q.* into v_queue from holdfast.queue q where q.id = _return.queue_id;
+  _return.ids := holdfast._still_alive(v_queue, _return.ids, at);
   with back as (
     update holdfast.message m set
       deliveries = coalesce(m.deliveries, 0) + 1,
@@ -2775,9 +3195,13 @@ begin
   end if;
   update holdfast.lease l set ids = array(select i from unnest(lease.ids) i where i not in (select unnest(_extend_lease.ids))), lo = null
   where l.token = lease.token and l.part = lease.part;
-  insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, made_by)
-  values (lease.token, holdfast._split_part(), lease.queue_id, lease.lane_id, lease.queue_name, lease.booted, lease.cursor, lease.consumer,
-          _extend_lease.deadline, _extend_lease.ids, _extend_lease.ids, 0, pg_current_xact_id());
+  loop
+    insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, made_by)
+    values (lease.token, holdfast._split_part(), lease.queue_id, lease.lane_id, lease.queue_name, lease.booted, lease.cursor, lease.consumer,
+            _extend_lease.deadline, _extend_lease.ids, _extend_lease.ids, 0, pg_current_xact_id())
+    on conflict do nothing;
+    exit when found;
+  end loop;
 end $$;
 comment on function holdfast._extend_lease is 'Set the deadline of a locked lease, or split some ids off into one of their own';
 
@@ -2796,6 +3220,7 @@ declare
   v_passes int := 0;
 begin
   perform holdfast._check_lease(extend.lease);
+  perform holdfast._check_token(extend.token);
   -- Twice, for the same reason as in _unlease.
   while v_passes < 2 and (extend.ids is null or cardinality(v_extended) < cardinality(extend.ids)) loop
     v_passes := v_passes + 1;
@@ -2805,8 +3230,9 @@ begin
     loop
       v_mine := case when extend.ids is null then v_lease.ids
                      else array(select i from unnest(v_lease.ids) i where i in (select unnest(extend.ids))) end;
-      -- What was discarded is not held any more.
-      v_mine := array(select m.id from holdfast.message m where m.id = any (v_mine) and m.id not in (select unnest(v_extended)));
+      -- What was discarded is not held any more; nor what is past its time to live, where that counts in flight.
+      v_mine := array(select m.id from holdfast.message m where m.id = any (v_mine) and m.id not in (select unnest(v_extended))
+                      and (not v_queue.expire_in_flight or m.expires_at is null or m.expires_at > holdfast.now()));
       continue when v_mine = '{}';
       v_passes := 0;
       v_extended := v_extended || v_mine;
@@ -2826,11 +3252,13 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 begin
-  perform holdfast.ack(next.queue, next.token, null, strict);
+  if next.token is not null then
+    perform holdfast.ack(next.queue, next.token, null, strict);
+  end if;
   -- The ack must be durable, so the claim may not lower synchronous_commit.
   return query select * from holdfast.claim(next.queue, next.max, next.lease, next.consumer, false);
 end $$;
-comment on function holdfast.next is 'Ack everything under the token and claim again, in one call';
+comment on function holdfast.next is 'Ack everything under the token (null: there is nothing yet) and claim again, in one call';
 
 -- 75_dead.sql
 -- Dead letters: messages that used up their deliveries live on in another queue, with where they came from.
@@ -2883,6 +3311,33 @@ begin
   end loop;
 end $$;
 comment on function holdfast._grave is 'A dead-letter queue, made on first use: it does not bury in turn';
+
+create or replace function holdfast._spent(queue_id int, ids bigint[]) returns bigint[] language plpgsql stable
+as $$
+begin
+  return array(
+    select m.id from holdfast.message m join holdfast.queue q on q.id = _spent.queue_id
+    where m.id = any (_spent.ids) and coalesce(m.deliveries, 0) + 1 >= nullif(coalesce(m.max_deliveries, q.max_deliveries), 0));
+end $$;
+comment on function holdfast._spent is 'Which of these messages in flight have had their last delivery';
+
+create or replace function holdfast._can_bury(queue_id int) returns boolean
+language plpgsql volatile set lock_timeout = '100ms'
+as $$
+declare
+  v_grave holdfast.queue;
+  v_name text := (select q.dead_letter from holdfast.queue q where q.id = _can_bury.queue_id);
+begin
+  if v_name is not null then
+    v_grave := holdfast._grave(v_name);
+    perform holdfast._ids(v_grave, v_grave.priority_default);
+  end if;
+  return true;
+exception
+  when lock_not_available or deadlock_detected then return false;
+end $$;
+comment on function holdfast._can_bury is
+  'Lay hands on the dead-letter queue of this one, without waiting for long: whoever holds a lane may not wait for somebody who makes or changes it';
 
 create or replace function holdfast.redrive(
   queue text, ids bigint[] default null, filter jsonb default null, "limit" int default 1000, target text default null)
@@ -3009,7 +3464,9 @@ as $$
 declare
   v_queue holdfast.queue := holdfast._work_queue(discard.queue);
   v_ids bigint[];
+  v_dead bigint[];
   v_lease record;
+  v_grave holdfast.queue;
   v_gone bigint[];
 begin
   v_ids := array(
@@ -3023,13 +3480,392 @@ begin
     update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i not in (select unnest(v_ids))), lo = null
     where l.token = v_lease.token and l.part = v_lease.part;
   end loop;
-  v_gone := holdfast._end(v_queue.id, v_ids, 'discarded', holdfast.now());
-  perform holdfast._entomb_in(q, array(select i from unnest(v_gone) i join holdfast.lane l on l.id = i >> 40 where l.queue_id = q.id))
-  from holdfast.queue q where q.name = v_queue.dead_letter and q.kind = 'log';
-  return v_gone;
+  -- A dead letter ends in the queue it lies in.
+  v_dead := array(select m.id from holdfast.message m where m.id = any (v_ids) and m.queue_id <> v_queue.id);
+  v_gone := holdfast._end(v_queue.id, array(select i from unnest(v_ids) i where i not in (select unnest(v_dead))), 'discarded', holdfast.now());
+  if v_dead <> '{}' then
+    select q.* into v_grave from holdfast.queue q where q.name = v_queue.dead_letter;
+    v_dead := holdfast._end(v_grave.id, v_dead, 'discarded', holdfast.now());
+    v_gone := v_gone || v_dead;
+    if v_grave.kind = 'log' then
+      perform holdfast._entomb_in(v_grave, v_dead);
+    end if;
+  end if;
+  return array(select i from unnest(v_gone) i order by i);
 end $$;
 comment on function holdfast.discard is
   'End messages of this queue, or dead letters that came from it, in whatever state they are; returns those that were there';
+
+-- 77_expire.sql
+-- Expiry: messages whose time to live is over end, also when nobody claims.
+--
+-- claim ends what it meets; this is maintain()'s part. It walks the index of messages with a time to live, lane by
+-- lane under the lane lock, so that no claim takes a message while it ends. What somebody has locked is left for later.
+-- A message in flight is passed over, unless the queue says expire_in_flight.
+--
+-- The walk goes on from where it stopped, by (expires_at, id). Having come to the end it starts from the bottom again:
+-- at once while that is cheap; where dead index entries make it dear (a held snapshot), 20 times as long as it took
+-- has to pass first. What was passed over, and what a late commit has put below, waits for that.
+
+create or replace function holdfast._pass_missing(lane holdfast.lane, at timestamptz) returns void language plpgsql volatile
+as $$
+declare
+  v_clean boolean := pg_current_xact_id_if_assigned() is null;
+  v_start bigint := holdfast._advance(lane);
+  v_last bigint := coalesce(pg_sequence_last_value(lane.ids), 0);
+  v_first bigint;
+begin
+  select m.id into v_first from holdfast.message m where m.id >= v_start and m.id < (lane.id + 1)::bigint << 40 order by m.id limit 1;
+  v_first := coalesce(v_first, v_last + 1);
+  if v_first > v_start then
+    -- Some of these ids may belong to sends that are still open.
+    perform holdfast._open_gaps(lane, array[v_start], array[v_first - 1], v_clean);
+    perform holdfast._pass_to(lane, v_first, at);
+  end if;
+end $$;
+comment on function holdfast._pass_missing is
+  'Under the lane lock: let the cursor pass ids at its place that are not there any more, or not yet, and write them down as a gap: no claim walks over their remains';
+
+create or replace function holdfast._expire_chunk(
+  lane holdfast.lane, queue holdfast.queue, start bigint, at timestamptz, inout from_at timestamptz, inout from_id bigint,
+  out met int, out ended bigint[], out dear boolean)
+language plpgsql volatile
+as $$
+declare
+  v_began timestamptz := clock_timestamp();
+  v_free bigint[];
+  v_held bigint[];
+begin
+  with met as materialized (
+    select m.id, m.expires_at,
+           (m.due_at > '-infinity') is true or (m.due_at is null and (m.id >= start or coalesce((
+             select g.hi >= m.id from holdfast.gap g where g.lane_id = lane.id and g.lo <= m.id order by g.lo desc limit 1), false))) as free
+    from holdfast.message m
+    where m.id >> 40 = lane.id and (m.expires_at, m.id) > (from_at, from_id) and m.expires_at <= at
+    order by m.expires_at, m.id limit 1000
+  )
+  select coalesce(array_agg(c.id) filter (where c.free), '{}'), coalesce(array_agg(c.id) filter (where not c.free), '{}'), count(*),
+         coalesce(max(c.expires_at), from_at), coalesce((array_agg(c.id))[count(*)::int], from_id)
+  into v_free, v_held, met, from_at, from_id from met c;
+  dear := clock_timestamp() > v_began + (300 + 5 * met) * interval '1 microsecond';
+  v_free := array(select m.id from holdfast.message m where m.id = any (v_free) and m.expires_at <= at for update skip locked);
+  if queue.expire_in_flight and v_held <> '{}' then
+    v_free := v_free || holdfast._take_from_leases(v_held);
+  end if;
+  ended := case when v_free = '{}' then v_free else holdfast._end(lane.queue_id, v_free, 'expired', at) end;
+end $$;
+comment on function holdfast._expire_chunk is
+  'Under the lane lock: end the next messages that are past their time to live, at most 1,000, and say where to go on';
+
+create or replace function holdfast._expire(lane holdfast.lane, at timestamptz, out expired int, out more boolean)
+language plpgsql volatile
+as $$
+declare
+  v_began timestamptz := clock_timestamp();
+  v_queue holdfast.queue;
+  v_start bigint := holdfast._advance(lane);
+  v_walk bigint := coalesce(pg_sequence_last_value(lane.expiry_walk), 0);
+  v_from timestamptz := holdfast._time(coalesce(pg_sequence_last_value(lane.expiry_at), 0));
+  v_id bigint := coalesce(pg_sequence_last_value(lane.expiry_id), 0);
+  v_chunk record;
+  v_ahead boolean := false;
+  v_dear boolean := false;
+begin
+  expired := 0;
+  more := false;
+  select q.* into v_queue from holdfast.queue q where q.id = lane.queue_id;
+  if v_from > at or (v_walk > 0 and v_walk not between holdfast._us(v_began) and holdfast._us(v_began) + 60000000) then
+    v_from := 'epoch';
+    v_id := 0;
+    v_walk := 0;
+  end if;
+  loop
+    v_chunk := holdfast._expire_chunk(lane, v_queue, v_start, at, v_from, v_id);
+    v_from := v_chunk.from_at;
+    v_id := v_chunk.from_id;
+    expired := expired + cardinality(v_chunk.ended);
+    v_ahead := v_ahead or v_start <= any (v_chunk.ended);
+    v_dear := v_dear or v_chunk.dear;
+    exit when v_chunk.met < 1000;
+    more := clock_timestamp() > v_began + interval '20 ms';
+    exit when more;
+  end loop;
+  if not more then
+    -- Come to the end. While the walk is cheap, the next one starts from the bottom; else only what expires from now on is met.
+    if v_dear and v_walk = 0 then
+      v_walk := holdfast._us(clock_timestamp() + 20 * (clock_timestamp() - v_began));
+    end if;
+    v_from := case when v_walk > 0 then at else 'epoch' end;
+    v_id := case when v_walk > 0 then (lane.id + 1)::bigint << 40 else 0 end;
+  end if;
+  perform setval(lane.expiry_at, holdfast._us(v_from)), setval(lane.expiry_id, v_id), setval(lane.expiry_walk, v_walk);
+  if v_ahead then
+    perform holdfast._pass_missing(lane, at);
+  end if;
+end $$;
+comment on function holdfast._expire is
+  'Under the lane lock: end messages that are past their time to live, for about 20 ms at most. more: not all of them were looked at';
+
+-- 78_purge.sql
+-- Purging: end all messages of a queue that are in some state, a bounded number a call.
+--
+-- What is purged ends as discarded, so a queue that keeps that keeps it. Under the lane lock; what somebody has locked
+-- (an ack in an open transaction) is left alone. The cursor passes fresh messages that were purged: sends that were
+-- open then are written down as gaps, never jumped over.
+
+create or replace function holdfast._check_purge(states text[]) returns void language plpgsql immutable
+as $$
+declare
+  v_known text[] := '{ready,scheduled,blocked,in_flight,dead,archive}';
+begin
+  if states is null or states = '{}' or not states <@ v_known then
+    perform holdfast._fail('QH410', 'purge needs the states to purge', format('Got %s.', coalesce(quote_literal(left(states::text, 100)), 'null')),
+      'states takes one or more of ready, scheduled, blocked, in_flight, dead, archive.');
+  end if;
+end $$;
+comment on function holdfast._check_purge is 'Refuse bad states of purge';
+
+create or replace function holdfast._purge_fresh(lane holdfast.lane, "limit" int, at timestamptz, out gone int, out passed int)
+language plpgsql volatile
+as $$
+declare
+  v_clean boolean := pg_current_xact_id_if_assigned() is null;
+  v_start bigint := holdfast._advance(lane);
+  v_scan record;
+  v_free bigint[];
+begin
+  -- One statement, one snapshot, as in a claim: what is missing in it is a gap.
+  with present as (
+    select m.id, m.due_at, coalesce(lag(m.id) over (order by m.id), v_start - 1) as before from holdfast.message m
+    where m.id >= v_start and m.id < (lane.id + 1)::bigint << 40 order by m.id limit _purge_fresh."limit"
+  )
+  select coalesce(array_agg(p.id) filter (where p.due_at is null), '{}') as fresh, max(p.id) + 1 as next, count(*)::int as seen,
+         coalesce(array_agg(p.before + 1) filter (where p.id > p.before + 1), '{}') as gap_lo,
+         coalesce(array_agg(p.id - 1) filter (where p.id > p.before + 1), '{}') as gap_hi
+  into v_scan from present p;
+  gone := 0;
+  passed := v_scan.seen;
+  if passed = 0 then
+    return;
+  end if;
+  v_free := array(select m.id from holdfast.message m where m.id = any (v_scan.fresh) for update skip locked);
+  gone := cardinality(holdfast._end(lane.queue_id, v_free, 'discarded', at));
+  -- Locked by somebody who may let go of it: for claims to find again.
+  v_free := array(select i from unnest(v_scan.fresh) i where i not in (select unnest(v_free)));
+  if v_free <> '{}' or v_scan.gap_lo <> '{}' then
+    perform holdfast._open_gaps(lane, v_scan.gap_lo || v_free, v_scan.gap_hi || v_free, v_clean);
+  end if;
+  perform holdfast._pass_to(lane, v_scan.next, at);
+end $$;
+comment on function holdfast._purge_fresh is
+  'Under the lane lock: end the next fresh messages and let the cursor pass them. passed: how many messages it went by, scheduled ones included';
+
+create or replace function holdfast._purge_due(lane holdfast.lane, lo timestamptz, hi timestamptz, "limit" int, at timestamptz) returns int
+language plpgsql volatile
+as $$
+begin
+  return cardinality(holdfast._end(lane.queue_id, array(
+    select m.id from holdfast.message m where m.id >> 40 = lane.id and m.due_at > lo and m.due_at <= hi
+    order by m.due_at, m.id limit _purge_due."limit" for update skip locked), 'discarded', at));
+end $$;
+comment on function holdfast._purge_due is 'Under the lane lock: end messages that are due between two times';
+
+create or replace function holdfast._seize(ids bigint[]) returns bigint[] language plpgsql volatile
+as $$
+declare
+  v_held bigint[] := array(select h.id from holdfast._holders(_seize.ids) h);
+begin
+  return array(select m.id from holdfast.message m where m.id = any (_seize.ids) and m.id <> all (v_held) for update skip locked)
+         || holdfast._take_from_leases(v_held);
+end $$;
+comment on function holdfast._seize is 'Under the lane lock: lock messages, and take those that are held out of their leases; returns those got';
+
+create or replace function holdfast._purge_in_flight(lane holdfast.lane, "limit" int, at timestamptz) returns int language plpgsql volatile
+as $$
+declare
+  v_ids bigint[];
+begin
+  v_ids := array(
+    select i from (select l.ids from holdfast.lease l where l.lane_id = lane.id and l.ids <> '{}'
+                   order by l.deadline limit _purge_in_flight."limit" for update skip locked) l
+      cross join lateral unnest(l.ids) i
+    limit _purge_in_flight."limit");
+  return cardinality(holdfast._end(lane.queue_id, holdfast._take_from_leases(v_ids), 'discarded', at));
+end $$;
+comment on function holdfast._purge_in_flight is 'Under the lane lock: end messages that are in flight; their ids leave the leases';
+
+create or replace function holdfast._purge_lane(lane holdfast.lane, states text[], "limit" int, at timestamptz, out gone int, out more boolean)
+language plpgsql volatile
+as $$
+declare
+  v_fresh record;
+begin
+  gone := 0;
+  more := false;
+  if 'in_flight' = any (states) then
+    gone := holdfast._purge_in_flight(lane, "limit", at);
+  end if;
+  if 'blocked' = any (states) and gone < "limit" then
+    gone := gone + holdfast._purge_due(lane, '294276-12-31 23:59:59.999999 UTC', 'infinity', "limit" - gone, at);
+  end if;
+  if 'scheduled' = any (states) and gone < "limit" then
+    gone := gone + holdfast._purge_due(lane, at, '294276-12-31 23:59:59.999999 UTC', "limit" - gone, at);
+  end if;
+  if 'ready' = any (states) and gone < "limit" then
+    gone := gone + holdfast._purge_due(lane, '-infinity', at, "limit" - gone, at);
+    gone := gone + cardinality(holdfast._end(lane.queue_id, array(
+      select m.id from holdfast.message m where m.id = any (array(select g.id from holdfast._in_gaps(lane) g limit greatest("limit" - gone, 0)))
+      for update skip locked), 'discarded', at));
+    if gone < "limit" then
+      v_fresh := holdfast._purge_fresh(lane, "limit" - gone, at);
+      more := v_fresh.passed = "limit" - gone;
+      gone := gone + v_fresh.gone;
+    end if;
+  end if;
+  more := more or gone >= "limit";
+end $$;
+comment on function holdfast._purge_lane is 'Under the lane lock: end messages in these states. more: there may be others';
+
+create or replace function holdfast._purge_dead(queue holdfast.queue, "limit" int, at timestamptz, out gone int, out more boolean)
+language plpgsql volatile
+as $$
+declare
+  v_grave holdfast.queue;
+  v_ids bigint[];
+begin
+  gone := 0;
+  more := false;
+  select q.* into v_grave from holdfast.queue q where q.name = queue.dead_letter;
+  if not found then
+    return;
+  end if;
+  select coalesce(bool_or(not holdfast._await_lane(l) or holdfast._boot_lane(l)), false) into more
+  from (select l.* from holdfast.lane l where l.queue_id = v_grave.id order by l.id) l;
+  if not more then
+    v_ids := array(select d.id from holdfast._dead(v_grave, queue.name, null, null, "limit") d);
+    gone := cardinality(holdfast._end(v_grave.id, holdfast._seize(v_ids), 'discarded', at));
+    more := gone >= "limit";
+  end if;
+end $$;
+comment on function holdfast._purge_dead is 'End dead letters that came from this queue';
+
+create or replace function holdfast.purge(queue text, states text[], "limit" int default 10000) returns table (purged int, more boolean)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(purge.queue);
+  v_now timestamptz := holdfast.now();
+  v_lane holdfast.lane;
+  v_did record;
+begin
+  perform holdfast._check_purge(states);
+  perform holdfast._check_limit("limit");
+  perform holdfast._check_isolation('purge');
+  purged := 0;
+  more := false;
+  for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id and states && '{ready,scheduled,blocked,in_flight}' order by l.id loop
+    exit when purged >= "limit";
+    if not holdfast._await_lane(v_lane) or holdfast._boot_lane(v_lane) then
+      more := true;
+      continue;
+    end if;
+    v_did := holdfast._purge_lane(v_lane, states, "limit" - purged, v_now);
+    purged := purged + v_did.gone;
+    more := more or v_did.more;
+  end loop;
+  if 'dead' = any (states) and purged < "limit" then
+    v_did := holdfast._purge_dead(v_queue, "limit" - purged, v_now);
+    purged := purged + v_did.gone;
+    more := more or v_did.more;
+  end if;
+  if 'archive' = any (states) and purged < "limit" then
+    purged := purged + holdfast._forget('infinity', v_queue.id, "limit" - purged);
+  end if;
+  more := more or purged >= "limit";
+  return next;
+end $$;
+comment on function holdfast.purge is
+  'End messages of a queue that are in these states, as discarded, and delete what the archive holds of it; at most limit a call. Call it again while more is true';
+
+-- 79_replay.sql
+-- Replaying: messages of the archive sent once more, as new messages. The archive stays as it is.
+
+create or replace function holdfast._check_replay("from" timestamptz, "to" timestamptz, outcomes text[]) returns void
+language plpgsql immutable
+as $$
+begin
+  if not outcomes <@ '{done,expired,failed,discarded}' or outcomes = '{}' then
+    perform holdfast._fail('QH411', 'unknown outcome', format('Got %s.', quote_literal(left(outcomes::text, 100))),
+      'outcomes takes one or more of done, expired, failed, discarded; null for all.');
+  end if;
+  if "from" > "to" then
+    perform holdfast._fail('QH411', 'the period ends before it begins', format('Got %s to %s.', "from", "to"),
+      'Messages are replayed that ended at from or later, and before to.');
+  end if;
+end $$;
+comment on function holdfast._check_replay is 'Refuse bad arguments of replay';
+
+create or replace function holdfast.replay(
+  queue text, "from" timestamptz default null, "to" timestamptz default null, outcomes text[] default null, "limit" int default 1000,
+  target text default null, after bigint default null)
+returns table (id bigint, new_id bigint, ended_at timestamptz)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(replay.queue);
+  v_target holdfast.queue;
+begin
+  perform holdfast._check_limit("limit");
+  perform holdfast._check_replay("from", "to", outcomes);
+  -- Nobody drops the target while messages are sent to it.
+  select q.* into v_target from holdfast.queue q where q.name = coalesce(replay.target, replay.queue) for key share;
+  if not found and replay.target is null then
+    perform holdfast._no_queue(replay.queue);
+  elsif not found then
+    perform holdfast._fail('QH411', format('target queue "%s" does not exist', left(replay.target, 200)), 'Nothing was sent.',
+      'Create it with holdfast.create_queue, or check the spelling.');
+  end if;
+  return query select r.* from holdfast._resend(v_queue, v_target, array(
+    select a from holdfast.archive a
+    where a.queue_id = v_queue.id and a.ended_at >= coalesce("from", '-infinity') and a.ended_at < coalesce("to", 'infinity')
+      and (a.ended_at, a.id) > (coalesce("from", '-infinity'), coalesce(replay.after, 0))
+      and (outcomes is null or a.outcome = any (outcomes))
+    order by a.ended_at, a.id limit replay."limit"), holdfast.now()) r;
+  perform holdfast._wake(v_target);
+end $$;
+comment on function holdfast.replay is
+  'Send messages once more that ended in a period and were kept, the first to end first, under new ids, to the queue or to target. To go on, pass the last ended_at as from and the last id as after';
+
+create or replace function holdfast._resend(queue holdfast.queue, target holdfast.queue, messages holdfast.archive[], at timestamptz)
+returns table (id bigint, new_id bigint, ended_at timestamptz) language plpgsql volatile
+as $$
+declare
+  v_lanes jsonb;
+  v_xid xid8;
+begin
+  select jsonb_object_agg(l.priority, holdfast._ids(target, l.priority)) into v_lanes
+  from (select distinct l.priority from unnest(messages) m join holdfast.lane l on l.id = m.id >> 40) l;
+  v_xid := pg_current_xact_id();
+  return query
+    with numbered as materialized (
+      select m.*, l.priority, nextval((v_lanes ->> l.priority::text)::regclass) as resent_id
+      from unnest(messages) with ordinality m cross join lateral (select l.priority from holdfast.lane l where l.id = m.id >> 40) l
+    ), resent as (
+      insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
+                                    max_deliveries, origin)
+      select n.resent_id, target.id, at, at + target.ttl, n.payload, n.body, n.content_type, n.headers, n.tag, n.correlation_id,
+             n.max_deliveries,
+             coalesce(n.origin, '{}') || jsonb_strip_nulls(jsonb_build_object(
+               'queue', queue.name, 'id', n.id, 'root_id', coalesce((n.origin ->> 'root_id')::bigint, n.id), 'outcome', n.outcome,
+               'ended_at', n.ended_at, 'enqueued_at', n.enqueued_at, 'deliveries', n.deliveries, 'priority', n.priority, 'key', n.key,
+               'ordering_key', n.ordering_key, 'replays', coalesce((n.origin ->> 'replays')::int, 0) + 1, 'replayed_at', at))
+      from numbered n
+    )
+    select n.id, n.resent_id, n.ended_at from numbered n;
+end $$;
+comment on function holdfast._resend is 'Send messages of the archive as new ones, at the priority they had';
 
 -- 80_report.sql
 -- Reports: figures, leases, and the messages themselves. Nothing here changes a message.
@@ -3259,7 +4095,7 @@ create or replace function holdfast._entry(message holdfast.message, queue text,
           (message).correlation_id, (message).tag, coalesce((message).deliveries, 0), coalesce((message).failures, 0),
           coalesce((message).max_deliveries, (select q.max_deliveries from holdfast.queue q where q.id = (message).queue_id)),
           (message).enqueued_at, case when isfinite((message).due_at) then (message).due_at end, (message).expires_at,
-          (message).last_error, (message).origin)::holdfast.entry;
+          (message).last_error, (message).origin, null)::holdfast.entry;
 comment on function holdfast._entry is 'A message as a report shows it';
 
 create or replace function holdfast._of_state(lane holdfast.lane, state text, after bigint, "limit" int, at timestamptz)
@@ -3309,9 +4145,9 @@ declare
   v_shown int;
 begin
   perform holdfast._check_limit("limit");
-  if state is null or state not in ('ready', 'scheduled', 'in_flight', 'dead') then
+  if state is null or state not in ('ready', 'scheduled', 'in_flight', 'dead', 'archive') then
     perform holdfast._fail('QH401', 'unknown state', format('Got %s.', coalesce(quote_literal(left(state, 50)), 'null')),
-      'state takes ready, scheduled, in_flight or dead.');
+      'state takes ready, scheduled, in_flight, dead or archive.');
   end if;
   if state = 'dead' then
     return query select (holdfast._entry(d, q.name, 'dead')).* from holdfast.queue q
@@ -3325,8 +4161,13 @@ begin
       and (v_after_priority is null or (l.priority, -l.id) <= (v_after_priority, -(after >> 40)))
     order by l.priority desc, l.id
   loop
-    return query select (holdfast._entry(m, v_queue.name, state)).*
-      from holdfast._of_state(v_lane, state, case when v_lane.id = after >> 40 then after else 0 end, v_left, holdfast.now()) m;
+    if state = 'archive' then
+      return query select (holdfast._archived(a, v_queue.name)).*
+        from holdfast._archived_of(v_lane, case when v_lane.id = after >> 40 then after else 0 end, v_left) a;
+    else
+      return query select (holdfast._entry(m, v_queue.name, state)).*
+        from holdfast._of_state(v_lane, state, case when v_lane.id = after >> 40 then after else 0 end, v_left, holdfast.now()) m;
+    end if;
     get diagnostics v_shown = row_count;
     v_left := v_left - v_shown;
     exit when v_left <= 0;
@@ -3350,6 +4191,11 @@ declare
   v_state text;
 begin
   select m.* into v_message from holdfast.message m where m.id = message.id;
+  if not found then
+    return query select (holdfast._archived(a, q.name)).* from holdfast.archive a join holdfast.queue q on q.id = a.queue_id
+    where a.id = message.id and (a.queue_id = v_queue.id or (q.name = v_queue.dead_letter and a.origin ->> 'queue' = v_queue.name));
+    return;
+  end if;
   select q.* into v_home from holdfast.queue q where q.id = v_message.queue_id;
   if v_home.id = v_queue.id then
     v_state := case when exists (select from holdfast._holders(array[v_message.id])) then 'in_flight'
@@ -3362,7 +4208,7 @@ begin
   end if;
   return next holdfast._entry(v_message, v_home.name, v_state);
 end $$;
-comment on function holdfast.message is 'One message of this queue, or one dead letter that came from it';
+comment on function holdfast.message is 'One message of this queue, one dead letter that came from it, or how such a one ended if it was kept';
 
 -- 82_log.sql
 -- Logs: read by sequence, retention, deletion.
@@ -3925,7 +4771,9 @@ begin
   ), leased as (
     select h.id from holdfast._holders(array(select s.id from suspect s)) h
   )
-  select (select max(c.id) from chunk c), array(select s.id from suspect s where s.id not in (select l.id from leased l))
+  select (select max(c.id) from chunk c), array(
+           select s.id from suspect s where s.id not in (select l.id from leased l) and not exists (
+             select from (select g.hi from holdfast.gap g where g.lane_id = lane.id and g.lo <= s.id order by g.lo desc limit 1) g where g.hi >= s.id))
   into v_next, v_stranded;
   update holdfast.message m set due_at = at
   where m.id = any (array(select s.id from holdfast.message s where s.id = any (v_stranded)
@@ -3991,7 +4839,9 @@ declare
   v_ended int[];
 begin
   select coalesce(jsonb_agg(jsonb_strip_nulls(to_jsonb(h)) order by h.since, h.pid, h.queue, h.priority desc), '[]') into v_overdue
-  from holdfast._lane_holders() h where coalesce(h.since, '-infinity') < clock_timestamp() - interval '5 minutes';
+  from holdfast._lane_holders() h where coalesce(h.since, '-infinity') < clock_timestamp() - interval '5 minutes'
+    -- Who drops or repairs a queue may take long; no claim has such a lock.
+    and not exists (select from pg_locks k where k.pid = h.pid and k.locktype = 'relation' and k.mode = 'AccessExclusiveLock');
   v_ended := array(select e.pid from (select distinct (o ->> 'pid')::int as pid from jsonb_array_elements(v_overdue) o
                                       where o ? 'pid' and o ? 'since') e where holdfast._end_holder(e.pid));
   ended := cardinality(v_ended);
@@ -4008,6 +4858,7 @@ declare
   v_swept int;
   v_audited int;
   v_trimmed int;
+  v_expiry record;
 begin
   if holdfast._boot_lane(lane) then
     return '{"booted": 1}';
@@ -4016,13 +4867,15 @@ begin
   v_swept := holdfast._sweep_lane(lane, at, v_clean);
   v_audited := holdfast._audit(lane, at);
   v_trimmed := holdfast._trim_log(lane, at);
+  v_expiry := holdfast._expire(lane, at);
   -- Somebody else may be counting this queue, by another of its lanes.
   if pg_try_advisory_xact_lock(holdfast._lane_lock() + 1, lane.queue_id) then
     perform holdfast._tally(lane.queue_id, at);
   end if;
-  return jsonb_build_object('swept', v_swept, 'found', v_audited, 'trimmed', v_trimmed);
+  return jsonb_build_object('swept', v_swept, 'found', v_audited, 'expired', v_expiry.expired, 'trimmed', v_trimmed,
+                            'more', v_expiry.more or v_trimmed >= 10000);
 end $$;
-comment on function holdfast._maintain_lane is 'Under the lane lock: boot if need be, sweep, audit, count';
+comment on function holdfast._maintain_lane is 'Under the lane lock: boot if need be, sweep, audit, expire, count';
 
 create or replace function holdfast.maintain() returns jsonb
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
@@ -4038,11 +4891,14 @@ declare
   v_swept int := 0;
   v_found int := 0;
   v_trimmed int := 0;
+  v_expired int := 0;
   v_more boolean := false;
   v_busy int := 0;
   v_overdue record;
+  v_archive jsonb;
 begin
   perform holdfast._check_isolation('maintain');
+  perform holdfast._limit_transaction();
   v_overdue := holdfast._end_overdue_holders();
   perform holdfast._tidy_limiters(holdfast.now());
   for v_lane in select l.* from holdfast.lane l order by (l.id <= v_turn), l.id loop
@@ -4052,7 +4908,8 @@ begin
       v_swept := v_swept + coalesce((v_did ->> 'swept')::int, 0);
       v_found := v_found + coalesce((v_did ->> 'found')::int, 0);
       v_trimmed := v_trimmed + coalesce((v_did ->> 'trimmed')::int, 0);
-      v_more := v_more or coalesce((v_did ->> 'trimmed')::int, 0) >= 10000;
+      v_expired := v_expired + coalesce((v_did ->> 'expired')::int, 0);
+      v_more := v_more or coalesce((v_did ->> 'more')::boolean, false);
     else
       v_busy := v_busy + 1;
     end if;
@@ -4060,12 +4917,15 @@ begin
     perform setval('holdfast.turn', v_lane.id);
     exit when clock_timestamp() > v_began + interval '100 ms';
   end loop;
-  return jsonb_build_object('lanes', v_lanes, 'busy', v_busy, 'booted', v_booted, 'swept', v_swept, 'found', v_found,
-                            'trimmed', v_trimmed, 'holders_ended', v_overdue.ended, 'holders', v_overdue.remaining,
-                            'done', v_lanes >= (select count(*) from holdfast.lane) and not v_more);
+  -- Last, since it may lock the archive until this transaction ends.
+  v_archive := holdfast._tend_archive(holdfast.now());
+  return jsonb_build_object('lanes', v_lanes, 'busy', v_busy, 'booted', v_booted, 'swept', v_swept, 'found', v_found, 'expired', v_expired,
+                            'trimmed', v_trimmed, 'forgotten', v_archive -> 'forgotten', 'partitions_made', v_archive -> 'made',
+                            'partitions_dropped', v_archive -> 'dropped', 'holders_ended', v_overdue.ended, 'holders', v_overdue.remaining,
+                            'done', v_lanes >= (select count(*) from holdfast.lane) and not v_more and not (v_archive -> 'more')::boolean);
 end $$;
 comment on function holdfast.maintain is
-  'Sweep, audit and count, some lanes a call, in turn; call it every few seconds, and again while done is false. found: messages that were stranded';
+  'Sweep, audit, expire and count, some lanes a call, in turn; call it every few seconds, and again while done is false. found: messages that were stranded';
 
 -- 90_grants.sql
 -- Rights. Every public function runs as the owner of the schema; a role gets the verbs it needs, and no table.
@@ -4111,7 +4971,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '3e4387260e2c70c960f36b9912189b693bb26dc89b4ec7634191e9ea007bbfc4', false);
+values (0, 'functions', '2b6b8e8052b65f3efb31d34b906eb95b703cb72ff58fe6be9b0fc0d1297f162e', false);
 \else
 do $install$
 begin
@@ -4121,7 +4981,8 @@ begin
             (1, 'eb30e5929c7fed9dbfc0df612d3a5ac686892de6b205a4b7cc12974829ae5a77'),
             (2, 'ef95fee59b6cf25abea36f335abbe3e7e3ea1d8a30bd23630360956e3df67cbb'),
             (3, 'aaabdea6fd27b5a76fc56bf842bc8bc6cb5f4c8d0f1d6e76d79d1ca0fdfcad16'),
-            (0, '3e4387260e2c70c960f36b9912189b693bb26dc89b4ec7634191e9ea007bbfc4')
+            (4, 'bf50f0bb937a0389a95e5fa970245bbef267478196bf22b5be94f14e351bf5b3'),
+            (0, '2b6b8e8052b65f3efb31d34b906eb95b703cb72ff58fe6be9b0fc0d1297f162e')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -20,9 +20,11 @@ from holdfast.client._types import (
     Holder,
     Json,
     Lease,
+    Purged,
     QueueInfo,
     QueueStats,
     Redriven,
+    Replayed,
     Settlement,
 )
 
@@ -260,11 +262,11 @@ class AsyncVerbs(AsyncLogVerbs):
     async def browse(
         self, queue: str, state: str | None = None, *, limit: int | None = None, after: int | None = None
     ) -> list[Entry]:
-        """Look at messages that are ready, scheduled, in_flight or dead, without claiming them."""
+        """Look at messages that are ready, scheduled, in_flight, dead or in the archive; takes none."""
         return await self._records(Entry, "browse", queue=queue, state=state, limit=limit, after=after)
 
     async def message(self, queue: str, id: int) -> Entry | None:
-        """Look at one message; None if it is not, or no longer, there."""
+        """Look at one message, also in the archive; None if it is not, or no longer, there."""
         found = await self._records(Entry, "message", queue=queue, id=id)
         return found[0] if found else None
 
@@ -286,6 +288,40 @@ class AsyncVerbs(AsyncLogVerbs):
         """Send dead letters back to the queue they came from, or to a target."""
         return await self._records(
             Redriven, "redrive", queue=queue, ids=ids, filter=filter, limit=limit, target=target
+        )
+
+    async def purge(self, queue: str, states: Iterable[str], *, limit: int | None = None) -> Purged:
+        """End messages in these states: ready, scheduled, blocked, in_flight, dead, archive.
+
+        One call ends at most `limit` (10,000); call again while there is more.
+        """
+        return (await self._records(Purged, "purge", queue=queue, states=states, limit=limit))[0]
+
+    async def replay(
+        self,
+        queue: str,
+        from_: datetime | None = None,
+        to: datetime | None = None,
+        *,
+        outcomes: Iterable[str] | None = None,
+        limit: int | None = None,
+        target: str | None = None,
+        after: int | None = None,
+    ) -> list[Replayed]:
+        """Send messages once more that ended in a period and are in the archive, the first to end first.
+
+        To go on where a call stopped, pass the last `ended_at` as from_ and the last `id` as after.
+        """
+        period = {"from": from_, "to": to}
+        return await self._records(
+            Replayed,
+            "replay",
+            queue=queue,
+            **period,
+            outcomes=outcomes,
+            limit=limit,
+            target=target,
+            after=after,
         )
 
     async def sweep(self, queue: str) -> int:

@@ -21,9 +21,11 @@ from holdfast.client._types import (
     Holder,
     Json,
     Lease,
+    Purged,
     QueueInfo,
     QueueStats,
     Redriven,
+    Replayed,
     Settlement,
 )
 
@@ -259,11 +261,11 @@ class Verbs(LogVerbs):
     def browse(
         self, queue: str, state: str | None = None, *, limit: int | None = None, after: int | None = None
     ) -> list[Entry]:
-        """Look at messages that are ready, scheduled, in_flight or dead, without claiming them."""
+        """Look at messages that are ready, scheduled, in_flight, dead or in the archive; takes none."""
         return self._records(Entry, "browse", queue=queue, state=state, limit=limit, after=after)
 
     def message(self, queue: str, id: int) -> Entry | None:
-        """Look at one message; None if it is not, or no longer, there."""
+        """Look at one message, also in the archive; None if it is not, or no longer, there."""
         found = self._records(Entry, "message", queue=queue, id=id)
         return found[0] if found else None
 
@@ -285,6 +287,40 @@ class Verbs(LogVerbs):
         """Send dead letters back to the queue they came from, or to a target."""
         return self._records(
             Redriven, "redrive", queue=queue, ids=ids, filter=filter, limit=limit, target=target
+        )
+
+    def purge(self, queue: str, states: Iterable[str], *, limit: int | None = None) -> Purged:
+        """End messages in these states: ready, scheduled, blocked, in_flight, dead, archive.
+
+        One call ends at most `limit` (10,000); call again while there is more.
+        """
+        return (self._records(Purged, "purge", queue=queue, states=states, limit=limit))[0]
+
+    def replay(
+        self,
+        queue: str,
+        from_: datetime | None = None,
+        to: datetime | None = None,
+        *,
+        outcomes: Iterable[str] | None = None,
+        limit: int | None = None,
+        target: str | None = None,
+        after: int | None = None,
+    ) -> list[Replayed]:
+        """Send messages once more that ended in a period and are in the archive, the first to end first.
+
+        To go on where a call stopped, pass the last `ended_at` as from_ and the last `id` as after.
+        """
+        period = {"from": from_, "to": to}
+        return self._records(
+            Replayed,
+            "replay",
+            queue=queue,
+            **period,
+            outcomes=outcomes,
+            limit=limit,
+            target=target,
+            after=after,
         )
 
     def sweep(self, queue: str) -> int:

@@ -61,6 +61,13 @@ begin
         perform holdfast._check_backoff(v_value);
       when 'ttl' then
         perform holdfast._check_field(v_field, holdfast._duration(v_field, v_value) between interval '1 ms' and interval '10 years', v_value, '1 millisecond to 10 years');
+      when 'expire_in_flight' then
+        perform holdfast._check_field(v_field, jsonb_typeof(v_value) = 'boolean', v_value, 'true or false');
+      when 'keep' then
+        v_good := jsonb_typeof(v_value) = 'array' and v_value <@ '["done", "expired", "failed", "discarded"]';
+        perform holdfast._check_field(v_field, v_good, v_value, 'a list out of done, expired, failed, discarded');
+      when 'keep_for' then
+        perform holdfast._check_field(v_field, holdfast._duration(v_field, v_value) between interval '1 minute' and interval '366 days', v_value, '1 minute to 366 days');
       when 'max_depth' then
         perform holdfast._check_field(v_field, holdfast._whole(v_value, 1, 1000000000), v_value, '1 to 1,000,000,000');
       when 'kind' then
@@ -86,7 +93,7 @@ begin
         perform holdfast._check_field(v_field, holdfast._whole(v_value, 1, 67108864), v_value, '1 to 67,108,864 bytes');
       else
         perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
-          'Fields: kind, lease, max_deliveries, dead_letter, backoff, ttl, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, retention.');
+          'Fields: kind, lease, max_deliveries, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, retention.');
     end case;
   end loop;
 end $$;
@@ -116,7 +123,8 @@ end $$;
 comment on function holdfast._check_backoff is 'Refuse a bad backoff';
 
 create or replace function holdfast._builtin() returns jsonb language sql immutable
-  return '{"kind": "queue", "lease": "30 s", "max_deliveries": 5, "dead_letter": null, "ttl": null, "max_depth": null, "throughput_limit": null,
+  return '{"kind": "queue", "lease": "30 s", "max_deliveries": 5, "dead_letter": null, "ttl": null, "expire_in_flight": false, "keep": [],
+           "keep_for": "7 days", "max_depth": null, "throughput_limit": null,
            "backoff": {"base": "0 s", "factor": 2, "cap": "300 s", "jitter": 0},
            "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576, "retention": null}'::jsonb;
 comment on function holdfast._builtin is 'The configuration of a queue of which nothing was said';
@@ -155,6 +163,9 @@ begin
     backoff_cap = extract(epoch from holdfast._duration('cap', effective #> '{backoff,cap}')),
     backoff_jitter = (effective #>> '{backoff,jitter}')::float8,
     ttl = case when effective -> 'ttl' <> 'null' then holdfast._duration('ttl', effective -> 'ttl') end,
+    expire_in_flight = (effective ->> 'expire_in_flight')::boolean,
+    keep = array(select jsonb_array_elements_text(effective -> 'keep')),
+    keep_for = holdfast._duration('keep_for', effective -> 'keep_for'),
     max_depth = (effective ->> 'max_depth')::numeric::bigint,
     throughput_limit = (effective ->> 'throughput_limit')::float8,
     priority_default = (effective ->> 'priority_default')::numeric::smallint,
@@ -162,7 +173,8 @@ begin
     shards = (effective ->> 'shards')::numeric::smallint,
     notify = (effective ->> 'notify')::boolean,
     max_payload = (effective ->> 'max_payload')::numeric::int,
-    plain = true
+    plain = true,
+    lean = not effective -> 'keep' ? 'done' and not (effective ->> 'expire_in_flight')::boolean
   where q.name = _apply.queue;
   perform holdfast._apply_limit(_apply.queue);
   perform holdfast._make_lanes(_apply.queue);
@@ -177,7 +189,8 @@ begin
   update holdfast.lane l set
     queue_name = case q.kind when 'queue' then q.name end, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries,
     shards = greatest(q.shards, (select max(o.shard) + 1 from holdfast.lane o where o.queue_id = q.id)),
-    plain = q.plain, throughput_limit = q.throughput_limit, throttle = case when q.throughput_limit is not null then q.throttle end
+    plain = q.plain, fence = case when q.lean then l.booted else 'holdfast.no_boot' end,
+    throughput_limit = q.throughput_limit, throttle = case when q.throughput_limit is not null then q.throttle end
   from holdfast.queue q
   where q.name = _copy_to_lanes.queue and l.queue_id = q.id;
 end $$;

@@ -54,15 +54,21 @@ begin
     gap_floor = holdfast._register('gap_floor_' || l.id),
     gap_look = holdfast._register('gap_look_' || l.id),
     gap_walk = holdfast._register('gap_walk_' || l.id),
-    gap_turn = holdfast._register('gap_turn_' || l.id)
+    gap_turn = holdfast._register('gap_turn_' || l.id),
+    expiry_at = holdfast._register('expiry_at_' || l.id),
+    expiry_id = holdfast._register('expiry_id_' || l.id),
+    expiry_walk = holdfast._register('expiry_walk_' || l.id)
   where l.id = _make_registers.lane_id;
+  update holdfast.lane l set fence = case when q.lean then l.booted else 'holdfast.no_boot' end
+  from holdfast.queue q where l.id = _make_registers.lane_id and q.id = l.queue_id;
   perform holdfast._clear_registers(l) from holdfast.lane l where l.id = _make_registers.lane_id;
 end $$;
 comment on function holdfast._make_registers is 'Make the registers of a lane';
 
 create or replace function holdfast._registers(lane holdfast.lane) returns regclass[] language sql immutable
   return array[(lane).booted, (lane).cursor, (lane).care_at, (lane).sweep_at, (lane).due_floor, (lane).due_walk, (lane).lease_floor,
-               (lane).lease_walk, (lane).lease_tidy, (lane).gap_floor, (lane).gap_look, (lane).gap_walk, (lane).gap_turn];
+               (lane).lease_walk, (lane).lease_tidy, (lane).gap_floor, (lane).gap_look, (lane).gap_walk, (lane).gap_turn,
+               (lane).expiry_at, (lane).expiry_id, (lane).expiry_walk];
 comment on function holdfast._registers is 'All registers of a lane';
 
 create or replace function holdfast._clear_registers(lane holdfast.lane) returns void language plpgsql volatile
@@ -110,7 +116,8 @@ begin
     update holdfast.lane l set
       queue_name = case q.kind when 'queue' then q.name end, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries,
       shards = greatest(q.shards, (select max(o.shard) + 1 from holdfast.lane o where o.queue_id = q.id)),
-      plain = q.plain, throughput_limit = q.throughput_limit, throttle = case when q.throughput_limit is not null then q.throttle end
+      plain = q.plain, fence = case when q.lean then l.booted else 'holdfast.no_boot' end,
+      throughput_limit = q.throughput_limit, throttle = case when q.throughput_limit is not null then q.throttle end
     from holdfast.queue q where l.id = v_lane.id and q.id = l.queue_id;
   end if;
   select l.* into v_lane from holdfast.lane l

@@ -402,7 +402,7 @@ begin
     else
       v_taken := cardinality(v_ids);
       insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, lo, upto, made_by)
-      values (v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.queue, v_lane.booted, v_lane.cursor, claim.consumer,
+      values (v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.queue, v_lane.fence, v_lane.cursor, claim.consumer,
               v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, pg_current_xact_id());
       if v_left = 1 then
         return next v_one;

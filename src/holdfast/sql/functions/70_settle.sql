@@ -79,6 +79,8 @@ declare
   v_rows bigint;
   v_owned bigint[];
   v_done bigint[];
+  v_now timestamptz;
+  v_queue holdfast.queue;
 begin
   -- The plain case: a token with one lease over a range of ids, settled as a whole. Above the cursor register it must
   -- stay, empty; the two conditions on the register exclude each other, and it moves upwards only.
@@ -107,7 +109,9 @@ begin
     return holdfast._settlement(v_owned, v_owned, '{}', strict);
   end if;
   v_owned := holdfast._unlease(ack.queue, ack.token, ack.ids);
-  v_done := holdfast._end((holdfast._queue(ack.queue)).id, v_owned, 'done', holdfast.now());
+  v_queue := holdfast._queue(ack.queue);
+  v_now := holdfast.now();
+  v_done := holdfast._end(v_queue.id, holdfast._still_alive(v_queue, v_owned, v_now), 'done', v_now);
   return holdfast._settlement(ack.ids, v_owned, v_done, strict);
 end $$;
 comment on function holdfast.ack is 'These messages (null: all under the token) are done: they end here';
@@ -141,13 +145,14 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_owned bigint[] := holdfast._unlease(release.queue, release.token, release.ids);
-  v_back bigint[];
+  v_queue holdfast.queue := holdfast._queue(release.queue);
+  v_back bigint[] := holdfast._still_alive(v_queue, v_owned, holdfast.now());
 begin
   with back as (
-    update holdfast.message m set due_at = holdfast.now() where m.id = any (v_owned) returning m.id
+    update holdfast.message m set due_at = holdfast.now() where m.id = any (v_back) returning m.id
   )
   select coalesce(array_agg(b.id), '{}') into v_back from back b;
-  perform holdfast._wake(holdfast._queue(release.queue));
+  perform holdfast._wake(v_queue);
   return holdfast._settlement(release.ids, v_owned, v_back, strict);
 end $$;
 comment on function holdfast.release is 'Give messages back unworked: claimable at once, and not counted as a delivery';
@@ -161,6 +166,7 @@ declare
   v_spent bigint[];
 begin
   select q.* into v_queue from holdfast.queue q where q.id = _return.queue_id;
+  _return.ids := holdfast._still_alive(v_queue, _return.ids, at);
   with back as (
     update holdfast.message m set
       deliveries = coalesce(m.deliveries, 0) + 1,
@@ -232,8 +238,9 @@ begin
     loop
       v_mine := case when extend.ids is null then v_lease.ids
                      else array(select i from unnest(v_lease.ids) i where i in (select unnest(extend.ids))) end;
-      -- What was discarded is not held any more.
-      v_mine := array(select m.id from holdfast.message m where m.id = any (v_mine) and m.id not in (select unnest(v_extended)));
+      -- What was discarded is not held any more; nor what is past its time to live, where that counts in flight.
+      v_mine := array(select m.id from holdfast.message m where m.id = any (v_mine) and m.id not in (select unnest(v_extended))
+                      and (not v_queue.expire_in_flight or m.expires_at is null or m.expires_at > holdfast.now()));
       continue when v_mine = '{}';
       v_passes := 0;
       v_extended := v_extended || v_mine;

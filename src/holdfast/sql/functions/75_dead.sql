@@ -201,7 +201,9 @@ as $$
 declare
   v_queue holdfast.queue := holdfast._work_queue(discard.queue);
   v_ids bigint[];
+  v_dead bigint[];
   v_lease record;
+  v_grave holdfast.queue;
   v_gone bigint[];
 begin
   v_ids := array(
@@ -215,10 +217,18 @@ begin
     update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i not in (select unnest(v_ids))), lo = null
     where l.token = v_lease.token and l.part = v_lease.part;
   end loop;
-  v_gone := holdfast._end(v_queue.id, v_ids, 'discarded', holdfast.now());
-  perform holdfast._entomb_in(q, array(select i from unnest(v_gone) i join holdfast.lane l on l.id = i >> 40 where l.queue_id = q.id))
-  from holdfast.queue q where q.name = v_queue.dead_letter and q.kind = 'log';
-  return v_gone;
+  -- A dead letter ends in the queue it lies in.
+  v_dead := array(select m.id from holdfast.message m where m.id = any (v_ids) and m.queue_id <> v_queue.id);
+  v_gone := holdfast._end(v_queue.id, array(select i from unnest(v_ids) i where i not in (select unnest(v_dead))), 'discarded', holdfast.now());
+  if v_dead <> '{}' then
+    select q.* into v_grave from holdfast.queue q where q.name = v_queue.dead_letter;
+    v_dead := holdfast._end(v_grave.id, v_dead, 'discarded', holdfast.now());
+    v_gone := v_gone || v_dead;
+    if v_grave.kind = 'log' then
+      perform holdfast._entomb_in(v_grave, v_dead);
+    end if;
+  end if;
+  return array(select i from unnest(v_gone) i order by i);
 end $$;
 comment on function holdfast.discard is
   'End messages of this queue, or dead letters that came from it, in whatever state they are; returns those that were there';

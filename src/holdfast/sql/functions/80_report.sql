@@ -225,7 +225,7 @@ create or replace function holdfast._entry(message holdfast.message, queue text,
           (message).correlation_id, (message).tag, coalesce((message).deliveries, 0), coalesce((message).failures, 0),
           coalesce((message).max_deliveries, (select q.max_deliveries from holdfast.queue q where q.id = (message).queue_id)),
           (message).enqueued_at, case when isfinite((message).due_at) then (message).due_at end, (message).expires_at,
-          (message).last_error, (message).origin)::holdfast.entry;
+          (message).last_error, (message).origin, null)::holdfast.entry;
 comment on function holdfast._entry is 'A message as a report shows it';
 
 create or replace function holdfast._of_state(lane holdfast.lane, state text, after bigint, "limit" int, at timestamptz)
@@ -275,9 +275,9 @@ declare
   v_shown int;
 begin
   perform holdfast._check_limit("limit");
-  if state is null or state not in ('ready', 'scheduled', 'in_flight', 'dead') then
+  if state is null or state not in ('ready', 'scheduled', 'in_flight', 'dead', 'archive') then
     perform holdfast._fail('QH401', 'unknown state', format('Got %s.', coalesce(quote_literal(left(state, 50)), 'null')),
-      'state takes ready, scheduled, in_flight or dead.');
+      'state takes ready, scheduled, in_flight, dead or archive.');
   end if;
   if state = 'dead' then
     return query select (holdfast._entry(d, q.name, 'dead')).* from holdfast.queue q
@@ -291,8 +291,13 @@ begin
       and (v_after_priority is null or (l.priority, -l.id) <= (v_after_priority, -(after >> 40)))
     order by l.priority desc, l.id
   loop
-    return query select (holdfast._entry(m, v_queue.name, state)).*
-      from holdfast._of_state(v_lane, state, case when v_lane.id = after >> 40 then after else 0 end, v_left, holdfast.now()) m;
+    if state = 'archive' then
+      return query select (holdfast._archived(a, v_queue.name)).*
+        from holdfast._archived_of(v_lane, case when v_lane.id = after >> 40 then after else 0 end, v_left) a;
+    else
+      return query select (holdfast._entry(m, v_queue.name, state)).*
+        from holdfast._of_state(v_lane, state, case when v_lane.id = after >> 40 then after else 0 end, v_left, holdfast.now()) m;
+    end if;
     get diagnostics v_shown = row_count;
     v_left := v_left - v_shown;
     exit when v_left <= 0;
@@ -316,6 +321,11 @@ declare
   v_state text;
 begin
   select m.* into v_message from holdfast.message m where m.id = message.id;
+  if not found then
+    return query select (holdfast._archived(a, q.name)).* from holdfast.archive a join holdfast.queue q on q.id = a.queue_id
+    where a.id = message.id and (a.queue_id = v_queue.id or (q.name = v_queue.dead_letter and a.origin ->> 'queue' = v_queue.name));
+    return;
+  end if;
   select q.* into v_home from holdfast.queue q where q.id = v_message.queue_id;
   if v_home.id = v_queue.id then
     v_state := case when exists (select from holdfast._holders(array[v_message.id])) then 'in_flight'
@@ -328,4 +338,4 @@ begin
   end if;
   return next holdfast._entry(v_message, v_home.name, v_state);
 end $$;
-comment on function holdfast.message is 'One message of this queue, or one dead letter that came from it';
+comment on function holdfast.message is 'One message of this queue, one dead letter that came from it, or how such a one ended if it was kept';

@@ -107,6 +107,7 @@ declare
   v_swept int;
   v_audited int;
   v_trimmed int;
+  v_expiry record;
 begin
   if holdfast._boot_lane(lane) then
     return '{"booted": 1}';
@@ -115,13 +116,15 @@ begin
   v_swept := holdfast._sweep_lane(lane, at, v_clean);
   v_audited := holdfast._audit(lane, at);
   v_trimmed := holdfast._trim_log(lane, at);
+  v_expiry := holdfast._expire(lane, at);
   -- Somebody else may be counting this queue, by another of its lanes.
   if pg_try_advisory_xact_lock(holdfast._lane_lock() + 1, lane.queue_id) then
     perform holdfast._tally(lane.queue_id, at);
   end if;
-  return jsonb_build_object('swept', v_swept, 'found', v_audited, 'trimmed', v_trimmed);
+  return jsonb_build_object('swept', v_swept, 'found', v_audited, 'expired', v_expiry.expired, 'trimmed', v_trimmed,
+                            'more', v_expiry.more or v_trimmed >= 10000);
 end $$;
-comment on function holdfast._maintain_lane is 'Under the lane lock: boot if need be, sweep, audit, count';
+comment on function holdfast._maintain_lane is 'Under the lane lock: boot if need be, sweep, audit, expire, count';
 
 create or replace function holdfast.maintain() returns jsonb
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
@@ -137,9 +140,11 @@ declare
   v_swept int := 0;
   v_found int := 0;
   v_trimmed int := 0;
+  v_expired int := 0;
   v_more boolean := false;
   v_busy int := 0;
   v_overdue record;
+  v_archive jsonb;
 begin
   perform holdfast._check_isolation('maintain');
   perform holdfast._limit_transaction();
@@ -152,7 +157,8 @@ begin
       v_swept := v_swept + coalesce((v_did ->> 'swept')::int, 0);
       v_found := v_found + coalesce((v_did ->> 'found')::int, 0);
       v_trimmed := v_trimmed + coalesce((v_did ->> 'trimmed')::int, 0);
-      v_more := v_more or coalesce((v_did ->> 'trimmed')::int, 0) >= 10000;
+      v_expired := v_expired + coalesce((v_did ->> 'expired')::int, 0);
+      v_more := v_more or coalesce((v_did ->> 'more')::boolean, false);
     else
       v_busy := v_busy + 1;
     end if;
@@ -160,9 +166,12 @@ begin
     perform setval('holdfast.turn', v_lane.id);
     exit when clock_timestamp() > v_began + interval '100 ms';
   end loop;
-  return jsonb_build_object('lanes', v_lanes, 'busy', v_busy, 'booted', v_booted, 'swept', v_swept, 'found', v_found,
-                            'trimmed', v_trimmed, 'holders_ended', v_overdue.ended, 'holders', v_overdue.remaining,
-                            'done', v_lanes >= (select count(*) from holdfast.lane) and not v_more);
+  -- Last, since it may lock the archive until this transaction ends.
+  v_archive := holdfast._tend_archive(holdfast.now());
+  return jsonb_build_object('lanes', v_lanes, 'busy', v_busy, 'booted', v_booted, 'swept', v_swept, 'found', v_found, 'expired', v_expired,
+                            'trimmed', v_trimmed, 'forgotten', v_archive -> 'forgotten', 'partitions_made', v_archive -> 'made',
+                            'partitions_dropped', v_archive -> 'dropped', 'holders_ended', v_overdue.ended, 'holders', v_overdue.remaining,
+                            'done', v_lanes >= (select count(*) from holdfast.lane) and not v_more and not (v_archive -> 'more')::boolean);
 end $$;
 comment on function holdfast.maintain is
-  'Sweep, audit and count, some lanes a call, in turn; call it every few seconds, and again while done is false. found: messages that were stranded';
+  'Sweep, audit, expire and count, some lanes a call, in turn; call it every few seconds, and again while done is false. found: messages that were stranded';

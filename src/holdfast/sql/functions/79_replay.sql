@@ -1,0 +1,77 @@
+-- Replaying: messages of the archive sent once more, as new messages. The archive stays as it is.
+
+create or replace function holdfast._check_replay("from" timestamptz, "to" timestamptz, outcomes text[]) returns void
+language plpgsql immutable
+as $$
+begin
+  if not outcomes <@ '{done,expired,failed,discarded}' or outcomes = '{}' then
+    perform holdfast._fail('QH411', 'unknown outcome', format('Got %s.', quote_literal(left(outcomes::text, 100))),
+      'outcomes takes one or more of done, expired, failed, discarded; null for all.');
+  end if;
+  if "from" > "to" then
+    perform holdfast._fail('QH411', 'the period ends before it begins', format('Got %s to %s.', "from", "to"),
+      'Messages are replayed that ended at from or later, and before to.');
+  end if;
+end $$;
+comment on function holdfast._check_replay is 'Refuse bad arguments of replay';
+
+create or replace function holdfast.replay(
+  queue text, "from" timestamptz default null, "to" timestamptz default null, outcomes text[] default null, "limit" int default 1000,
+  target text default null, after bigint default null)
+returns table (id bigint, new_id bigint, ended_at timestamptz)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(replay.queue);
+  v_target holdfast.queue;
+begin
+  perform holdfast._check_limit("limit");
+  perform holdfast._check_replay("from", "to", outcomes);
+  -- Nobody drops the target while messages are sent to it.
+  select q.* into v_target from holdfast.queue q where q.name = coalesce(replay.target, replay.queue) for key share;
+  if not found and replay.target is null then
+    perform holdfast._no_queue(replay.queue);
+  elsif not found then
+    perform holdfast._fail('QH411', format('target queue "%s" does not exist', left(replay.target, 200)), 'Nothing was sent.',
+      'Create it with holdfast.create_queue, or check the spelling.');
+  end if;
+  return query select r.* from holdfast._resend(v_queue, v_target, array(
+    select a from holdfast.archive a
+    where a.queue_id = v_queue.id and a.ended_at >= coalesce("from", '-infinity') and a.ended_at < coalesce("to", 'infinity')
+      and (a.ended_at, a.id) > (coalesce("from", '-infinity'), coalesce(replay.after, 0))
+      and (outcomes is null or a.outcome = any (outcomes))
+    order by a.ended_at, a.id limit replay."limit"), holdfast.now()) r;
+  perform holdfast._wake(v_target);
+end $$;
+comment on function holdfast.replay is
+  'Send messages once more that ended in a period and were kept, the first to end first, under new ids, to the queue or to target. To go on, pass the last ended_at as from and the last id as after';
+
+create or replace function holdfast._resend(queue holdfast.queue, target holdfast.queue, messages holdfast.archive[], at timestamptz)
+returns table (id bigint, new_id bigint, ended_at timestamptz) language plpgsql volatile
+as $$
+declare
+  v_lanes jsonb;
+  v_xid xid8;
+begin
+  select jsonb_object_agg(l.priority, holdfast._ids(target, l.priority)) into v_lanes
+  from (select distinct l.priority from unnest(messages) m join holdfast.lane l on l.id = m.id >> 40) l;
+  v_xid := pg_current_xact_id();
+  return query
+    with numbered as materialized (
+      select m.*, l.priority, nextval((v_lanes ->> l.priority::text)::regclass) as resent_id
+      from unnest(messages) with ordinality m cross join lateral (select l.priority from holdfast.lane l where l.id = m.id >> 40) l
+    ), resent as (
+      insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
+                                    max_deliveries, origin)
+      select n.resent_id, target.id, at, at + target.ttl, n.payload, n.body, n.content_type, n.headers, n.tag, n.correlation_id,
+             n.max_deliveries,
+             coalesce(n.origin, '{}') || jsonb_strip_nulls(jsonb_build_object(
+               'queue', queue.name, 'id', n.id, 'root_id', coalesce((n.origin ->> 'root_id')::bigint, n.id), 'outcome', n.outcome,
+               'ended_at', n.ended_at, 'enqueued_at', n.enqueued_at, 'deliveries', n.deliveries, 'priority', n.priority, 'key', n.key,
+               'ordering_key', n.ordering_key, 'replays', coalesce((n.origin ->> 'replays')::int, 0) + 1, 'replayed_at', at))
+      from numbered n
+    )
+    select n.id, n.resent_id, n.ended_at from numbered n;
+end $$;
+comment on function holdfast._resend is 'Send messages of the archive as new ones, at the priority they had';
