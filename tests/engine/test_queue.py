@@ -31,6 +31,8 @@ BUILT_IN: dict[str, Any] = {
     "shards": 1,
     "notify": True,
     "max_payload": 1048576,
+    "ordering": "none",
+    "on_dead": "continue",
 }
 
 

@@ -109,7 +109,7 @@ begin
     perform holdfast._write_boot(v_lane.id);
     update holdfast.lane l set
       queue_name = q.name, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries, shards = q.shards,
-      plain = q.plain
+      plain = q.plain, ordering = case when q.ordered then coalesce(q.ordering, 'key') end
     from holdfast.queue q where l.id = v_lane.id and q.id = l.queue_id;
   end if;
   select l.* into v_lane from holdfast.lane l
