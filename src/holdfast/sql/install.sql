@@ -1725,6 +1725,8 @@ begin
           draft.expires_at, draft.payload, draft.body, draft.content_type, draft.headers, draft.tag, draft.correlation_id,
           draft.max_deliveries, v_line, case when v_line is not null then nextval('holdfast.order_no') end, draft.key,
           draft.idempotency_key, case when draft.idempotency_key is not null then holdfast._payload_hash(draft.payload, draft.body) end)
+  -- Under the lock nobody has it; but a transaction with a fixed snapshot may not see who has: PostgreSQL tells it to try again.
+  on conflict (queue_id, idempotency_key) where idempotency_key is not null do nothing
   returning id into v_id;
   return v_id;
 end $$;
@@ -4023,7 +4025,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '032e1f0b9f544c37c6ed348761dc070a2e30b9ca786ceee18ab3ccd9149442f5', false);
+values (0, 'functions', '9cbb8bddd3889ba0832d59f57a1eb73463ddcaba4c4ea4b8c467f15adb9c1870', false);
 \else
 do $install$
 begin
@@ -4035,7 +4037,7 @@ begin
             (3, 'c750ececee49dc1a67b51ff1cd2379af37fef5f6534100dbc7cbaa632e5c7e03'),
             (4, 'c750ececee49dc1a67b51ff1cd2379af37fef5f6534100dbc7cbaa632e5c7e03'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
-            (0, '032e1f0b9f544c37c6ed348761dc070a2e30b9ca786ceee18ab3ccd9149442f5')
+            (0, '9cbb8bddd3889ba0832d59f57a1eb73463ddcaba4c4ea4b8c467f15adb9c1870')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -114,6 +114,8 @@ begin
           draft.expires_at, draft.payload, draft.body, draft.content_type, draft.headers, draft.tag, draft.correlation_id,
           draft.max_deliveries, v_line, case when v_line is not null then nextval('holdfast.order_no') end, draft.key,
           draft.idempotency_key, case when draft.idempotency_key is not null then holdfast._payload_hash(draft.payload, draft.body) end)
+  -- Under the lock nobody has it; but a transaction with a fixed snapshot may not see who has: PostgreSQL tells it to try again.
+  on conflict (queue_id, idempotency_key) where idempotency_key is not null do nothing
   returning id into v_id;
   return v_id;
 end $$;
