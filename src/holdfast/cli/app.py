@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import dead, message, queue, schema, settle, stats, up, upkeep
+from . import dead, key, message, queue, schema, settle, stats, up, upkeep
 from ._command import DatabaseUrl, Globals, Json
 from ._usage import Root
 
@@ -46,6 +46,7 @@ schema.register(app)
 message.register(app)
 settle.register(app)
 stats.register(app)
+key.register(app)
 upkeep.register(app)
 app.add_typer(queue.app, name="queue")
 app.add_typer(dead.app, name="dead")
