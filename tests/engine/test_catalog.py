@@ -26,12 +26,14 @@ Conn = psycopg.Connection[Any]
 # A question mark stands for "default null".
 SIGNATURES = {
     "ack": "queue text, token bigint, ids bigint[]?, strict boolean = false",
+    "blocked_keys": 'queue text, "limit" integer = 100',
     "browse": "queue text, state text = 'ready'::text, \"limit\" integer = 100, after bigint?",
     "claim": "queue text, max integer = 1, lease interval?, consumer text?, alone boolean = false",
     "configure_defaults": "config jsonb",
     "configure_queue": "queue text, config jsonb",
     "create_queue": "queue text, config jsonb = '{}'::jsonb",
     "discard": "queue text, ids bigint[]",
+    "discard_key": "queue text, key text",
     "drop_queue": "queue text",
     "extend": "queue text, token bigint, lease interval?, ids bigint[]?, strict boolean = false",
     "held": "queue text, token bigint",
@@ -59,25 +61,28 @@ SIGNATURES = {
     "resume_queue": "queue text",
     "send": "queue text, payload jsonb?, body bytea?, content_type text?, headers jsonb?, priority integer?,"
     " delay interval?, deliver_at timestamptz?, ttl interval?, expires_at timestamptz?, correlation_id uuid?,"
-    " tag text?, max_deliveries integer?",
+    " tag text?, max_deliveries integer?, ordering_key text?, key text?, idempotency_key text?",
     "send_batch": "queue text, payloads jsonb[], content_type text?, headers jsonb?, priority integer?,"
     " delay interval?, deliver_at timestamptz?, ttl interval?, expires_at timestamptz?, correlation_id uuid?,"
-    " tag text?, max_deliveries integer?",
+    " tag text?, max_deliveries integer?, ordering_key text?, key text?, idempotency_key text?",
     "send_many": "queue text, messages jsonb",
     "set_clock": "at timestamptz",
     "sweep": "queue text",
     "take_rate": "limiter text, rate double precision, burst integer?, want integer = 1,"
     " partial boolean = false",
+    "unblock": "queue text, key text?, how text = 'retry'::text",
 }
 
 RESULTS = {
     "ack": "holdfast.settlement",
+    "blocked_keys": "TABLE(key text, head bigint, since timestamptz, waiting bigint, reason text)",
     "browse": "SETOF holdfast.entry",
     "claim": "SETOF holdfast.delivery",
     "configure_defaults": "jsonb",
     "configure_queue": "jsonb",
     "create_queue": "boolean",
     "discard": "bigint[]",
+    "discard_key": "bigint[]",
     "drop_queue": "boolean",
     "extend": "holdfast.settlement",
     "held": "SETOF holdfast.delivery",
@@ -108,9 +113,10 @@ RESULTS = {
     "set_clock": "void",
     "sweep": "integer",
     "take_rate": "holdfast.allowance",
+    "unblock": "bigint",
 }
 
-STABLE = {"browse", "held", "holders", "leases", "message", "queue_stats", "queues"}
+STABLE = {"blocked_keys", "browse", "held", "holders", "leases", "message", "queue_stats", "queues"}
 # now() is inlined into every statement that uses it: a security definer would be called.
 INLINED = {"now"}
 # They read queue and lane rows, and no table that grows with the messages.
@@ -327,6 +333,7 @@ def test_functions_do_not_read_the_clock_but_through_now(functions: list[dict[st
     }
     measuring |= {"_end_overdue_holders", "set_clock", "claim"}
     measuring |= {"_expire", "_expire_chunk", "_forget_old"}
+    measuring |= {"_end_overdue_holders", "set_clock", "claim", "_take_due_in_order", "_take_fresh_in_order"}
     readers = {
         row["name"]
         for row in functions

@@ -66,6 +66,26 @@ def one_limiter_too_many(engine: Engine) -> None:
             "insert into holdfast.limiter (name) select 'x' || n from generate_series(1, 10000) n"
         )
         engine.rows("take_rate", limiter="a", rate=1)
+def settle_in(verb: str) -> Scenario:
+    """Settle an ordered message, with a snapshot that may be too old to see who waits behind it."""
+
+    def scenario(engine: Engine) -> None:
+        with engine.conn.transaction():
+            engine.conn.execute("set transaction isolation level repeatable read")
+            held = engine.look("select ids[1] from holdfast.lease where token = 9")
+            arguments: dict[str, Any] = {"token": 9} if verb == "ack" else {"ids": [held]}
+            engine.rows(verb, queue="strict", **arguments)
+
+    return scenario
+
+
+def send_in(level: str) -> Scenario:
+    def scenario(engine: Engine) -> None:
+        with engine.conn.transaction():
+            engine.conn.execute(f"set transaction isolation level {level}".encode())
+            engine.send(1, key="k")
+
+    return scenario
 
 
 LONG = "x" * 201
@@ -111,6 +131,11 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH104", "keep_for", call("configure_queue", config={"keep_for": "1 s"})),
     ("QH104", "no object", call("configure_queue", config=Jsonb([]))),
     ("QH104", "defaults", lambda engine: engine.value("configure_defaults", config={"dead_letter": "x"})),
+    ("QH104", "ordering", call("configure_queue", config={"ordering": "some"})),
+    ("QH104", "on_dead", call("configure_queue", config={"on_dead": "panic"})),
+    ("QH104", "shards", call("create_queue", queue="s", config={"ordering": "strict", "shards": 2})),
+    ("QH104", "lanes", call("create_queue", queue="s", config={"ordering": "strict", "priorities": [3]})),
+    ("QH104", "no default", lambda engine: engine.value("configure_defaults", config={"ordering": "key"})),
     ("QH105", "off", call("redrive", queue="off")),
     ("QH105", "target", call("redrive", target="nowhere")),
     ("QH201", "payload", send(payload=Jsonb("x" * 1048576))),
@@ -136,6 +161,12 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH209", "send", call("send", queue="full")),
     ("QH209", "batch", call("send_batch", queue="full", payloads=[Jsonb(1)])),
     ("QH210", "send", send(max_deliveries=1001)),
+    ("QH220", "empty", send(key="")),
+    ("QH220", "both", send(key="k", idempotency_key="k")),
+    ("QH221", "no order", send(ordering_key="k")),
+    ("QH221", "strict", call("send", queue="strict", ordering_key="k")),
+    ("QH221", "priority", call("send", queue="strict", priority=3)),
+    ("QH222", "send", call("send", queue="strict", payload=Jsonb(2), idempotency_key="once")),
     ("QH301", "claim", call("claim", max=0)),
     ("QH301", "null", call("claim", max=None)),
     ("QH301", "next", call("next", token=7, max=10_001)),
@@ -148,6 +179,13 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH304", "nothing held", call("ack", token=8, strict=True)),
     ("QH304", "next", call("next", token=8, strict=True)),
     ("QH305", "nack", call("nack", token=7, delay="-1 s")),
+    ("QH303", "ack", settle_in("ack")),
+    ("QH303", "discard", settle_in("discard")),
+    ("QH303", "keyed send", send_in("repeatable read")),
+    ("QH310", "to strict", call("configure_queue", config={"ordering": "strict"})),
+    ("QH310", "from strict", call("configure_queue", queue="strict", config={"ordering": None})),
+    ("QH311", "unblock", call("unblock", key="k", how="hope")),
+    ("QH312", "unblock", call("unblock", key="k")),
     ("QH401", "browse", call("browse", state="asleep")),
     ("QH401", "null", call("browse", state=None)),
     ("QH402", "browse", call("browse", limit=0)),
@@ -177,6 +215,10 @@ def furnished(refusing: Engine) -> Engine:
     refusing.create("off", dead_letter=False)
     refusing.create("log", kind="log")
     refusing.create("lanes", priorities=[0, 5])
+    refusing.create("strict", ordering="strict")
+    refusing.send(1, queue="strict", idempotency_key="once")
+    refusing.claim_one(queue="strict")
+    refusing.conn.execute("update holdfast.lease set token = 9 where token <> 7")
     return refusing
 
 

@@ -65,6 +65,43 @@ def filled(engine: Engine) -> None:
     engine.settle("ack", engine.claim(1000, queue="kept")[0]["token"], queue="kept")
     engine.send_numbers(1000, queue="kept", ttl="1 h")
     engine.claim(100, queue="kept", lease="3 h")
+    engine.create("lines", ordering="key", on_dead="block")
+    for n in range(40):
+        engine.send_numbers(50, queue="lines", ordering_key=f"k{n}")
+        engine.send(n, queue="lines", ordering_key="short-lived", ttl="3 s")
+        engine.send(n, queue="lines", key=f"k{n}")
+        engine.send(n, queue="lines", idempotency_key=f"i{n}")
+    engine.create("strict", ordering="strict")
+    engine.send_numbers(500, queue="strict")
+
+
+def in_lines(engine: Engine) -> None:
+    """Claim, settle, let expire, cancel and send back, where there is order."""
+    for queue in ("lines", "strict"):
+        held = engine.claim(50, queue=queue)
+        for verb, row in zip(("ack", "nack", "release"), held, strict=False):
+            engine.settle(verb, row["token"], [row["id"]], queue=queue)
+        engine.claim(10, queue=queue)
+        engine.at(T0 + 10 * SECOND)
+        engine.claim(10, queue=queue)
+        engine.at(T0 + timedelta(hours=1))
+        engine.claim(100, queue=queue)
+
+
+def sent_with_keys(engine: Engine) -> None:
+    engine.send(1, queue="lines", ordering_key="k1")
+    engine.send(1, queue="lines", key="k1")
+    engine.send(2, queue="lines", idempotency_key="i2")
+
+
+def blocked_line(engine: Engine) -> None:
+    engine.send(1, queue="lines", ordering_key="dying", max_deliveries=1, priority=9)
+    engine.send(2, queue="lines", ordering_key="dying", priority=9)
+    engine.settle("nack", engine.claim_one(queue="lines")["token"], queue="lines")
+    engine.claim(1, queue="lines")
+    engine.rows("blocked_keys", queue="lines")
+    engine.value("unblock", queue="lines", key="dying", how="skip")
+    engine.rows("redrive", queue="lines")
 
 
 def settle(verb: str) -> Work:
@@ -122,6 +159,8 @@ HOT: dict[str, Work] = {
     "release": settle("release"),
     "extend": settle("extend"),
     "sweep": sweep,
+    "order": in_lines,
+    "keys": sent_with_keys,
     "held, holders, message": looked_at,
 }
 
@@ -131,6 +170,8 @@ OTHER: dict[str, Work] = {
         engine.value("configure_queue", queue="q", config={"max_depth": 100_000}),
         engine.send(1),
     ),
+    "unblock": blocked_line,
+    "discard_key": lambda engine: engine.value("discard_key", queue="lines", key="k3"),
     "leases": lambda engine: engine.rows("leases", queue="q"),
     "browse": lambda engine: [
         engine.rows("browse", queue="q", state=s, limit=5) for s in ("ready", "scheduled", "in_flight")
@@ -154,6 +195,7 @@ VERBS = HOT | OTHER
 
 # Conditions that a hot verb must put on each index: the lane alone is not enough.
 POSITIONS = {"message_due": (1, 2), "lease_upto": (1, 2), "lease_deadline": (1, 2), "gap_pkey": (1, 2)}
+POSITIONS |= {"message_order": (1, 2), "message_key": (1, 2), "message_idempotency": (1, 2)}
 # A GIN index can only be read by bitmap, and an id is in one lease; a token has a few leases.
 EXACT = {"lease_scattered", "lease_pkey"}
 # They want a lane as a whole, to forget it or to count it; and these the range of ids that a lease holds.
@@ -252,6 +294,10 @@ def test_a_verb_reaches_its_tables_by_index(session: Engine, verb: str) -> None:
         ("lease_scattered", "held, holders, message", "lease"),
         ("gap_pkey", "repair", "gap"),
         ("message_expiry", "expire", "message"),
+        ("message_order", "order", "message"),
+        ("message_key", "keys", "message"),
+        ("message_idempotency", "keys", "message"),
+        ("message_blocks", "unblock", "message"),
     ],
 )
 def test_a_missing_index_is_noticed(surprised: Engine, index: str, verb: str, instead: str) -> None:

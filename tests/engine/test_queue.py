@@ -37,6 +37,8 @@ BUILT_IN: dict[str, Any] = {
     "expire_in_flight": False,
     "keep": [],
     "keep_for": "7 days",
+    "ordering": "none",
+    "on_dead": "continue",
 }
 
 

@@ -40,9 +40,10 @@ VERBS: dict[str, set[str]] = {
         "browse",
         "message",
         "queue_stats",
+        "blocked_keys",
         "now",
     },
-    "holdfast_monitor": {"queue_stats", "queues", "leases", "log_stats", "now"},
+    "holdfast_monitor": {"queue_stats", "queues", "leases", "log_stats", "blocked_keys", "now"},
     "holdfast_admin": set(SIGNATURES),
     "nobody": set(),
 }
@@ -51,12 +52,14 @@ ROLES = list(VERBS)
 # Arguments with which each public function does something, or refuses with an error of ours.
 CALLS: dict[str, str] = {
     "ack": "'q', 1",
+    "blocked_keys": "'q'",
     "browse": "'q'",
     "claim": "'q'",
     "configure_defaults": "'{}'",
     "configure_queue": "'q', '{}'",
     "create_queue": "'q'",
     "discard": "'q', '{}'",
+    "discard_key": "'q', 'k'",
     "drop_queue": "'none'",
     "extend": "'q', 1",
     "held": "'q', 1",
@@ -86,6 +89,7 @@ CALLS: dict[str, str] = {
     "set_clock": "'2030-01-01Z'",
     "sweep": "'q'",
     "take_rate": "'a', 1",
+    "unblock": "'blocked'",
 }
 
 
@@ -101,6 +105,9 @@ def admin(server_url: str, template_database: str) -> Iterator[Conn]:
         engine.create("q")
         engine.create("paused")
         engine.create("log", kind="log")
+        engine.create("blocked", ordering="strict", on_dead="block", max_deliveries=1)
+        engine.send(1, queue="blocked")
+        engine.settle("nack", engine.claim_one(queue="blocked")["token"], queue="blocked")
         for role in ROLES:
             user = sql.Identifier(f"try_{role}")
             connection.execute(sql.SQL("create role {} login").format(user))
@@ -223,7 +230,7 @@ def test_a_producer_copies_into_the_inbox(admin: Conn) -> None:
         with admin.cursor() as cursor, cursor.copy("copy holdfast.inbox (queue, payload) from stdin") as copy:
             copy.write_row(("q", Jsonb(1)))
         admin.execute("reset session authorization")
-        assert admin.execute("select count(*) from holdfast.message").fetchone() == (1,)
+        assert admin.execute("select ready from holdfast.queue_stats('q')").fetchone() == (1,)
 
 
 @pytest.mark.parametrize("role", ROLES)

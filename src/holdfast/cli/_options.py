@@ -78,6 +78,16 @@ MaxDeliveries: TypeAlias = Annotated[
     int | None, typer.Option("--max-deliveries", help="After so many it is dead; 0: never.")
 ]
 
+OrderingKey: TypeAlias = Annotated[
+    str | None, typer.Option("--ordering-key", metavar="KEY", help="The line in which it has its place.")
+]
+ReplaceKey: TypeAlias = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="It replaces what waits with this key.")
+]
+IdempotencyKey: TypeAlias = Annotated[
+    str | None, typer.Option("--idempotency-key", metavar="KEY", help="It is sent once while it lives.")
+]
+
 # How to claim
 Max: TypeAlias = Annotated[int, typer.Option("--max", "-n", help="At most so many messages.")]
 LeaseFor: TypeAlias = Annotated[
@@ -90,6 +100,6 @@ Wait: TypeAlias = Annotated[
     typer.Option("--wait", parser=duration, metavar="DURATION", help="Wait so long for a message."),
 ]
 State: TypeAlias = Annotated[
-    str, typer.Option("--state", help="ready, scheduled, in_flight, dead or archive.")
+    str, typer.Option("--state", help="ready, scheduled, blocked, in_flight, dead or archive.")
 ]
 Failure: TypeAlias = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="What went wrong.")]

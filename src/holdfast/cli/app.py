@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import archive, dead, log, message, queue, rate, schema, settle, stats, up, upkeep
+from . import archive, dead, key, log, message, queue, rate, schema, settle, stats, up, upkeep
 from ._command import DatabaseUrl, Globals, Json
 from ._usage import Root
 
@@ -46,6 +46,7 @@ schema.register(app)
 message.register(app)
 settle.register(app)
 stats.register(app)
+key.register(app)
 upkeep.register(app)
 rate.register(app)
 archive.register(app, queue.app)

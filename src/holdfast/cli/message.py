@@ -25,14 +25,17 @@ from ._options import (
     DeliverAt,
     ExpiresAt,
     Header,
+    IdempotencyKey,
     LeaseFor,
     Limit,
     Lines,
     Max,
     MaxDeliveries,
+    OrderingKey,
     Payload,
     Priority,
     Queue,
+    ReplaceKey,
     State,
     Tag,
     Ttl,
@@ -69,6 +72,9 @@ def send(
     correlation_id: CorrelationId = None,
     tag: Tag = None,
     max_deliveries: MaxDeliveries = None,
+    ordering_key: OrderingKey = None,
+    key: ReplaceKey = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> None:
     """Send a message, or with --file one for each line of a file."""
     if sum(source is not None for source in (payload, body, file)) > 1:
@@ -84,6 +90,9 @@ def send(
         "correlation_id": correlation_id,
         "tag": tag,
         "max_deliveries": max_deliveries,
+        "ordering_key": ordering_key,
+        "key": key,
+        "idempotency_key": idempotency_key,
     }
     if file is None:
         send_one(invocation, queue, read_payload(payload, text=text), read_body(body), options)

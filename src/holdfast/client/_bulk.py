@@ -28,6 +28,9 @@ COLUMNS = (
     "correlation_id",
     "tag",
     "max_deliveries",
+    "ordering_key",
+    "key",
+    "idempotency_key",
 )
 COPY = f"copy holdfast.inbox ({', '.join(COLUMNS)}) from stdin"
 FIELDS = tuple(field.name for field in fields(NewMessage))
@@ -71,6 +74,9 @@ def inbox_row(queue: str, message: NewMessage, now: datetime | None) -> tuple[An
         adapted("correlation_id", message.correlation_id),
         adapted("tag", message.tag),
         adapted("max_deliveries", message.max_deliveries),
+        adapted("ordering_key", message.ordering_key),
+        adapted("key", message.key),
+        adapted("idempotency_key", message.idempotency_key),
     )
 
 

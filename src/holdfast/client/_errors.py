@@ -17,13 +17,19 @@
     │   ├── TextTooLongError            QH207  422
     │   ├── BatchTooLargeError          QH208  413
     │   ├── QueueFullError              QH209  429
-    │   └── InvalidMaxDeliveriesError   QH210  422
+    │   ├── InvalidMaxDeliveriesError   QH210  422
+    │   ├── InvalidKeyError             QH220  422
+    │   ├── OrderingMismatchError       QH221  422
+    │   └── IdempotencyConflictError    QH222  409
     ├── ClaimError
     │   ├── InvalidMaxError             QH301  422
     │   ├── InvalidLeaseError           QH302  422
     │   ├── WrongIsolationError         QH303  409
     │   ├── LeaseLostError              QH304  409
-    │   └── InvalidDelayError           QH305  422
+    │   ├── InvalidDelayError           QH305  422
+    │   ├── OrderingChangeError         QH310  409
+    │   ├── InvalidUnblockError         QH311  422
+    │   └── KeyNotBlockedError          QH312  409
     ├── QueryError
     │   ├── InvalidStateError           QH401  422
     │   ├── InvalidLimitError           QH402  422
@@ -201,6 +207,27 @@ class InvalidMaxDeliveriesError(MessageError):
     http_status = 422
 
 
+class InvalidKeyError(MessageError):
+    """A key is empty, or key and idempotency_key were both given."""
+
+    name = "invalid_key"
+    http_status = 422
+
+
+class OrderingMismatchError(MessageError):
+    """An ordering key or a priority that the queue's ordering does not take."""
+
+    name = "ordering_mismatch"
+    http_status = 422
+
+
+class IdempotencyConflictError(MessageError):
+    """A live message has this idempotency key and another payload."""
+
+    name = "idempotency_conflict"
+    http_status = 409
+
+
 class ClaimError(HoldfastError):
     """A claim, or the settlement of one, was refused."""
 
@@ -240,12 +267,33 @@ class InvalidDelayError(ClaimError):
     http_status = 422
 
 
+class OrderingChangeError(ClaimError):
+    """The ordering of a queue with messages can't be changed to or from strict."""
+
+    name = "ordering_change"
+    http_status = 409
+
+
+class InvalidUnblockError(ClaimError):
+    """A key is unblocked by retry or skip."""
+
+    name = "invalid_unblock"
+    http_status = 422
+
+
+class KeyNotBlockedError(ClaimError):
+    """No dead message blocks this key."""
+
+    name = "key_not_blocked"
+    http_status = 409
+
+
 class QueryError(HoldfastError):
     """A question about a queue was put wrongly."""
 
 
 class InvalidStateError(QueryError):
-    """Messages are ready, scheduled, in_flight, dead, or in the archive."""
+    """Messages are ready, scheduled, blocked, in_flight, dead, or in the archive."""
 
     name = "invalid_state"
     http_status = 422
@@ -392,11 +440,17 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH208": BatchTooLargeError,
         "QH209": QueueFullError,
         "QH210": InvalidMaxDeliveriesError,
+        "QH220": InvalidKeyError,
+        "QH221": OrderingMismatchError,
+        "QH222": IdempotencyConflictError,
         "QH301": InvalidMaxError,
         "QH302": InvalidLeaseError,
         "QH303": WrongIsolationError,
         "QH304": LeaseLostError,
         "QH305": InvalidDelayError,
+        "QH310": OrderingChangeError,
+        "QH311": InvalidUnblockError,
+        "QH312": KeyNotBlockedError,
         "QH401": InvalidStateError,
         "QH402": InvalidLimitError,
         "QH403": InvalidFilterError,

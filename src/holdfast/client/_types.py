@@ -30,6 +30,9 @@ class NewMessage:
     correlation_id: UUID | None = None
     tag: str | None = None
     max_deliveries: int | None = None
+    ordering_key: str | None = None
+    key: str | None = None
+    idempotency_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,3 +165,17 @@ class Purged:
 
     purged: int
     more: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockedKey:
+    """Messages of one ordering key that wait behind their head; a strict queue's only line has no key.
+
+    reason: dead (it waits for unblock), in_flight, scheduled or ready.
+    """
+
+    key: str | None
+    head: int
+    since: datetime
+    waiting: int
+    reason: str

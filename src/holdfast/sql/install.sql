@@ -469,6 +469,42 @@ comment on sequence holdfast.archive_walk is 'when maintain() looks for old rows
 insert into holdfast.migration (version, name, checksum, breaking)
 values (4, 'archive', 'bf50f0bb937a0389a95e5fa970245bbef267478196bf22b5be94f14e351bf5b3', false);
 
+-- ==================== 0005 order ====================
+
+-- Order and keys: columns, indexes, and the sequence that numbers ordered messages.
+--
+-- ordering_key + order_no    its place in its key's line; a strict queue is one line, under the key ''
+-- head                       known to be the first of its line: nobody needs to search for one before it
+-- blocks_since               dead, and its line waits behind it until unblock() (on_dead = block)
+-- key                        replaceable: found by (queue_id, key) under a lock on the key
+-- idempotency_key            unique among the live messages of a queue
+
+create sequence holdfast.order_no;
+comment on sequence holdfast.order_no is 'numbers ordered messages; drawn under the lock of their key, so that order is commit order';
+
+alter table holdfast.message add column head boolean, add column blocks_since timestamptz;
+comment on column holdfast.message.head is 'true: no live message of its queue and ordering key comes before it';
+comment on column holdfast.message.blocks_since is 'not null: dead since then, parked, and blocking its ordering key';
+create index message_order on holdfast.message (queue_id, ordering_key, order_no) where ordering_key is not null;
+create index message_blocks on holdfast.message (queue_id, ordering_key) where blocks_since is not null;
+create index message_key on holdfast.message (queue_id, key, id) where key is not null;
+create unique index message_idempotency on holdfast.message (queue_id, idempotency_key) where idempotency_key is not null;
+
+alter table holdfast.queue add column ordering text, add column on_dead text not null default 'continue', add column ordered boolean not null default false;
+comment on column holdfast.queue.ordering is 'null: none, key, strict';
+comment on column holdfast.queue.ordered is 'it has had an ordering once: there may be ordered messages in it';
+alter table holdfast.lane add column ordering text;
+comment on column holdfast.lane.ordering is 'null: no ordered message was ever in it. key, strict: how claim judges what it meets';
+
+alter type holdfast.draft add attribute ordering_key text, add attribute key text, add attribute idempotency_key text;
+alter table holdfast.inbox add column ordering_key text, add column key text, add column idempotency_key text;
+
+drop function if exists holdfast.send(text, jsonb, bytea, text, jsonb, int, interval, timestamptz, interval, timestamptz, uuid, text, int);
+drop function if exists holdfast.send_batch(text, jsonb[], text, jsonb, int, interval, timestamptz, interval, timestamptz, uuid, text, int);
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (5, 'order', 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f', false);
+
 -- ==================== 0000 functions ====================
 
 -- 10_clock.sql
@@ -837,9 +873,13 @@ begin
         perform holdfast._check_field(v_field, jsonb_typeof(v_value) = 'boolean', v_value, 'true or false');
       when 'max_payload' then
         perform holdfast._check_field(v_field, holdfast._whole(v_value, 1, 67108864), v_value, '1 to 67,108,864 bytes');
+      when 'ordering' then
+        perform holdfast._check_field(v_field, v_value in ('"none"', '"key"', '"strict"'), v_value, 'none, key or strict');
+      when 'on_dead' then
+        perform holdfast._check_field(v_field, v_value in ('"continue"', '"block"'), v_value, 'continue or block');
       else
         perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
-          'Fields: kind, lease, max_deliveries, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, retention.');
+          'Fields: kind, lease, max_deliveries, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, retention.');
     end case;
   end loop;
 end $$;
@@ -872,7 +912,8 @@ create or replace function holdfast._builtin() returns jsonb language sql immuta
   return '{"kind": "queue", "lease": "30 s", "max_deliveries": 5, "dead_letter": null, "ttl": null, "expire_in_flight": false, "keep": [],
            "keep_for": "7 days", "max_depth": null, "throughput_limit": null,
            "backoff": {"base": "0 s", "factor": 2, "cap": "300 s", "jitter": 0},
-           "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576, "retention": null}'::jsonb;
+           "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576,
+           "ordering": "none", "on_dead": "continue", "retention": null}'::jsonb;
 comment on function holdfast._builtin is 'The configuration of a queue of which nothing was said';
 
 create or replace function holdfast._merge(base jsonb, change jsonb) returns jsonb language sql immutable
@@ -899,6 +940,7 @@ as $$
 begin
   perform holdfast._check_field('dead_letter', effective -> 'dead_letter' <> to_jsonb(_apply.queue), effective -> 'dead_letter',
                                 'another queue than this one');
+  perform holdfast._check_ordering(_apply.queue, effective);
   update holdfast.queue q set
     kind = effective ->> 'kind',
     lease = holdfast._duration('lease', effective -> 'lease'),
@@ -919,7 +961,10 @@ begin
     shards = (effective ->> 'shards')::numeric::smallint,
     notify = (effective ->> 'notify')::boolean,
     max_payload = (effective ->> 'max_payload')::numeric::int,
-    plain = true,
+    ordering = nullif(effective ->> 'ordering', 'none'),
+    on_dead = effective ->> 'on_dead',
+    ordered = q.ordered or effective ->> 'ordering' <> 'none',
+    plain = not (q.ordered or effective ->> 'ordering' <> 'none'),
     lean = not effective -> 'keep' ? 'done' and not (effective ->> 'expire_in_flight')::boolean
   where q.name = _apply.queue;
   perform holdfast._apply_limit(_apply.queue);
@@ -929,6 +974,28 @@ begin
 end $$;
 comment on function holdfast._apply is 'Write an effective configuration into the typed columns, and make the lanes it names';
 
+create or replace function holdfast._check_ordering(queue text, effective jsonb) returns void language plpgsql volatile
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(_check_ordering.queue);
+begin
+  if effective ->> 'ordering' = 'strict' then
+    perform holdfast._check_field('shards', (effective ->> 'shards')::numeric = 1, effective -> 'shards', '1 where ordering is strict: one lane');
+    perform holdfast._check_field('priorities', (effective -> 'priorities') <@ jsonb_build_array((effective ->> 'priority_default')::numeric, 0),
+      effective -> 'priorities', 'nothing but priority_default where ordering is strict: one lane');
+  end if;
+  if 'strict' in (effective ->> 'ordering', v_queue.ordering) and effective ->> 'ordering' is distinct from coalesce(v_queue.ordering, 'none')
+     and holdfast._count_upto(v_queue, 1) > 0 then
+    perform holdfast._fail('QH310', 'the ordering of a queue with messages in it cannot be changed to or from strict',
+      'What is in it was sent in another order.', 'Empty the queue first, or create another one.');
+  end if;
+  if effective ->> 'ordering' <> 'none' and not v_queue.ordered then
+    -- Nobody is in the middle of a plain claim when the first ordered message comes.
+    perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from (select l.id from holdfast.lane l where l.queue_id = v_queue.id order by l.id) l;
+  end if;
+end $$;
+comment on function holdfast._check_ordering is 'Refuse an ordering that does not go with the lanes or the messages of a queue';
+
 create or replace function holdfast._copy_to_lanes(queue text) returns void language plpgsql volatile
 as $$
 begin
@@ -936,6 +1003,7 @@ begin
     queue_name = case q.kind when 'queue' then q.name end, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries,
     shards = greatest(q.shards, (select max(o.shard) + 1 from holdfast.lane o where o.queue_id = q.id)),
     plain = q.plain, fence = case when q.lean then l.booted else 'holdfast.no_boot' end,
+    ordering = case when q.ordered then coalesce(q.ordering, 'key') end,
     throughput_limit = q.throughput_limit, throttle = case when q.throughput_limit is not null then q.throttle end
   from holdfast.queue q
   where q.name = _copy_to_lanes.queue and l.queue_id = q.id;
@@ -1044,6 +1112,9 @@ begin
   end if;
   if configure_defaults.config ?| '{kind,retention}' then
     perform holdfast._fail('QH104', 'kind and retention have no global default', format('Got %s.', left(configure_defaults.config::text, 100)), 'Name them queue by queue.');
+  end if;
+  if configure_defaults.config -> 'ordering' not in ('null', '"none"') then
+    perform holdfast._fail('QH104', 'ordering has no global default but none', format('Got %s.', left((configure_defaults.config -> 'ordering')::text, 100)), 'Set it queue by queue.');
   end if;
   update holdfast.defaults d set config = holdfast._merge(d.config, configure_defaults.config);
   for v_queue in select q.name, q.config from holdfast.queue q order by q.id for update loop
@@ -1271,6 +1342,7 @@ begin
       queue_name = case q.kind when 'queue' then q.name end, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries,
       shards = greatest(q.shards, (select max(o.shard) + 1 from holdfast.lane o where o.queue_id = q.id)),
       plain = q.plain, fence = case when q.lean then l.booted else 'holdfast.no_boot' end,
+      ordering = case when q.ordered then coalesce(q.ordering, 'key') end,
       throughput_limit = q.throughput_limit, throttle = case when q.throughput_limit is not null then q.throttle end
     from holdfast.queue q where l.id = v_lane.id and q.id = l.queue_id;
   end if;
@@ -1469,6 +1541,9 @@ as $$
 declare
   v_kept boolean := exists (select from holdfast.queue q where q.id = _end.queue_id and _end.outcome = any (q.keep));
   v_ended bigint[];
+  v_keys text[];
+  v_orders bigint[];
+  v_heads boolean[];
 begin
   if v_kept then
     with ended as (
@@ -1483,10 +1558,21 @@ begin
              e.idempotency_key, e.payload_hash, e.ordering_key, e.order_no, e.failures, e.max_deliveries, e.last_error, e.origin
       from ended e
     )
-    select coalesce(array_agg(e.id order by e.id), '{}') into v_ended from ended e;
+    select coalesce(array_agg(e.id order by e.id), '{}'), array_agg(e.ordering_key) filter (where e.ordering_key is not null),
+           array_agg(e.order_no) filter (where e.ordering_key is not null),
+           array_agg(e.head is true or outcome in ('done', 'failed')) filter (where e.ordering_key is not null)
+    into v_ended, v_keys, v_orders, v_heads from ended e;
   else
-    with ended as (delete from holdfast.message m where m.id = any (_end.ids) returning m.id)
-    select coalesce(array_agg(e.id order by e.id), '{}') into v_ended from ended e;
+    with ended as (
+      delete from holdfast.message m where m.id = any (_end.ids) returning m.id, m.ordering_key, m.order_no, m.head
+    )
+    select coalesce(array_agg(e.id order by e.id), '{}'), array_agg(e.ordering_key) filter (where e.ordering_key is not null),
+           array_agg(e.order_no) filter (where e.ordering_key is not null),
+           array_agg(e.head is true or outcome in ('done', 'failed')) filter (where e.ordering_key is not null)
+    into v_ended, v_keys, v_orders, v_heads from ended e;
+  end if;
+  if v_keys is not null then
+    perform holdfast._pass_baton(_end.queue_id, v_keys, v_orders, v_heads, at);
   end if;
   return v_ended;
 end $$;
@@ -1709,6 +1795,486 @@ begin
   perform holdfast._make_partitions(holdfast.now());
 end $$;
 
+-- 47_order.sql
+-- Order: who comes first in a line, and how the baton passes.
+--
+-- The live messages of a queue with one ordering key are a line, by order_no. Only its first, the head, may be
+-- handed out; so two of a line are never in flight. A strict queue is one line, under the key ''.
+--
+-- A line's order is the order of its senders' commits: send draws order_no under a lock on the key, held to the
+-- end of its transaction. The locks are hashed into 1,024 buckets a queue and taken in order of their numbers, so any
+-- number of keys in one transaction takes at most as many locks.
+--
+-- parked   A message that claim meets behind a head gets due_at = infinity, while claim holds the head's row FOR KEY
+--          SHARE: the head can end only after that is committed, and whoever ends it sees the parked row. If claim cannot
+--          have that lock, the head is ending: the message is due again in 20 ms.
+-- baton    Whoever ends a head makes the next of its line the head, and due if it was parked: in a statement of its
+--          own, after the delete, and locking that row, so that one who cancels it at this moment is waited for and
+--          passed over. Rows of a line are locked upwards only.
+-- head     Once a head, always a head until it ends: order_no only grows. The mark spares claim the search through
+--          a line's dead versions.
+--
+-- Lock order: rows of a line by order_no; under a lane lock everything SKIP LOCKED: what cannot end without waiting
+-- for somebody (its successor is locked) ends a little later.
+
+create or replace function holdfast._shortly() returns interval language sql immutable
+  return interval '20 ms';
+comment on function holdfast._shortly is 'When a message is looked at again that somebody has his hands on';
+
+create or replace function holdfast._lock_keys(class int, queue_id int, keys text[]) returns void language plpgsql volatile
+as $$
+declare
+  v_bucket int;
+begin
+  for v_bucket in
+    select distinct ((_lock_keys.queue_id::bigint << 10) + (hashtext(k) & 1023) & 2147483647)::int as bucket
+    from unnest(keys) k where k is not null order by bucket
+  loop
+    perform pg_advisory_xact_lock(holdfast._lane_lock() + class, v_bucket);
+  end loop;
+end $$;
+comment on function holdfast._lock_keys is
+  'Lock the buckets of these keys until the transaction ends, in order of their numbers. class 2: ordering keys; 3: keys; 4: idempotency keys';
+
+create or replace function holdfast._pass_baton(queue_id int, keys text[], orders bigint[], heads boolean[], at timestamptz) returns void
+language plpgsql volatile
+as $$
+declare
+  v_next bigint[];
+  v_parked boolean;
+begin
+  -- Whoever looks with an old snapshot does not see who was parked since.
+  perform holdfast._check_isolation('settling ordered messages');
+  -- Of those that were not known to be heads, only lines that nobody is left at the front of.
+  select array_agg(e.key order by e.key), array_agg(e.order_no order by e.key) into keys, orders
+  from (select e.key, min(e.order_no) as order_no, bool_or(e.head) as head
+        from unnest(keys, orders, heads) e(key, order_no, head) group by e.key) e
+  where e.head or not exists (
+    select from (select from holdfast.message m where m.queue_id = _pass_baton.queue_id and m.ordering_key = e.key
+                 and m.order_no < e.order_no order by m.order_no limit 1 offset 0) before);
+  -- One that is being cancelled is waited for, and then passed over.
+  v_next := array(
+    select n.id from unnest(keys, orders) e(key, order_no) cross join lateral (
+      select m.id from holdfast.message m
+      where m.queue_id = _pass_baton.queue_id and m.ordering_key = e.key and m.order_no > e.order_no
+      order by m.order_no limit 1 for update) n);
+  with woken as (
+    update holdfast.message m set head = true, due_at = case when m.due_at = 'infinity' and m.blocks_since is null then at else m.due_at end
+    where m.id = any (v_next) and (m.head is not true or m.due_at = 'infinity')
+    returning m.due_at = at as parked
+  )
+  select bool_or(w.parked) into v_parked from woken w;
+  if v_parked then
+    perform holdfast._wake(q) from holdfast.queue q where q.id = _pass_baton.queue_id;
+  end if;
+end $$;
+comment on function holdfast._pass_baton is
+  'After messages of these ordering keys ended: the next of each line is its head, and due if it was parked. heads: known to have been heads';
+
+create or replace function holdfast._can_end(queue_id int, ids bigint[]) returns bigint[] language plpgsql volatile
+as $$
+declare
+  v_ids bigint[];
+  v_next bigint[];
+  v_locked bigint[];
+begin
+  select array_agg(m.id), array_agg(n.id) into v_ids, v_next
+  from holdfast.message m cross join lateral (
+    select n.id from holdfast.message n where n.queue_id = _can_end.queue_id and n.ordering_key = m.ordering_key
+      and n.order_no > m.order_no order by n.order_no limit 1) n
+  where m.id = any (_can_end.ids) and m.ordering_key is not null;
+  if v_ids is null then
+    return ids;
+  end if;
+  v_locked := array(select m.id from holdfast.message m where m.id = any (v_next) for update skip locked);
+  return array(select i from unnest(ids) i where i not in (
+    select s.id from unnest(v_ids, v_next) s(id, next) where s.next not in (select unnest(v_locked))));
+end $$;
+comment on function holdfast._can_end is
+  'Which of these locked messages can end without waiting: those whose successor, if there is one, is locked by this call';
+
+create or replace function holdfast._firsts(queue_id int, ids bigint[]) returns jsonb language plpgsql volatile
+as $$
+begin
+  return (
+    select jsonb_object_agg(k.ordering_key, f.id)
+    from (select distinct m.ordering_key from holdfast.message m
+          where m.id = any (_firsts.ids) and m.ordering_key is not null and m.head is not true) k
+      cross join lateral (select m.id from holdfast.message m
+                          where m.queue_id = _firsts.queue_id and m.ordering_key = k.ordering_key order by m.order_no limit 1) f);
+end $$;
+comment on function holdfast._firsts is 'The first of each line that these messages stand in, by ordering key; of heads it need not be asked';
+
+create or replace function holdfast._park(lane holdfast.lane, ids bigint[], behind bigint[], at timestamptz) returns void
+language plpgsql volatile
+as $$
+declare
+  v_locked bigint[];
+  v_busy bigint[];
+  v_firm bigint[];
+begin
+  v_locked := array(select m.id from holdfast.message m where m.id = any (_park.ids) for update skip locked);
+  if cardinality(v_locked) < cardinality(ids) then
+    v_busy := array(select i from unnest(ids) i where i not in (select unnest(v_locked)));
+    perform holdfast._open_gaps(lane, v_busy, v_busy, false);
+  end if;
+  v_firm := array(select m.id from holdfast.message m where m.id = any (array(select distinct b from unnest(behind) b))
+                  for key share skip locked);
+  update holdfast.message m set due_at = 'infinity'
+  where m.id = any (array(select p.id from unnest(ids, behind) p(id, behind)
+                          where p.id in (select unnest(v_locked)) and p.behind in (select unnest(v_firm))));
+  update holdfast.message m set due_at = at + holdfast._shortly()
+  where m.id = any (array(select p.id from unnest(ids, behind) p(id, behind)
+                          where p.id in (select unnest(v_locked)) and (p.behind in (select unnest(v_firm))) is not true));
+end $$;
+comment on function holdfast._park is
+  'Under the lane lock: park messages behind the heads of their lines, if those are held meanwhile; else look again shortly. A message that somebody has locked becomes a gap';
+
+create or replace function holdfast._in_order(
+  lane holdfast.lane, ids bigint[], want int, at timestamptz, out taken bigint[], out last bigint)
+language plpgsql volatile
+as $$
+declare
+  v_first jsonb := holdfast._firsts(lane.queue_id, ids);
+  v_blocked bigint[];
+  v_behind bigint[];
+begin
+  with candidate as (
+    select c.id, c.nth, (v_first ->> m.ordering_key)::bigint as first,
+           (m.ordering_key is null or m.head is true or (v_first ->> m.ordering_key)::bigint is not distinct from c.id)::int as free
+    from unnest(ids) with ordinality c(id, nth) cross join lateral (select m.* from holdfast.message m where m.id = c.id offset 0) m
+  ), counted as (
+    select c.*, sum(c.free) over (order by c.nth) as frees from candidate c
+  ), kept as (
+    select c.* from counted c where c.frees - c.free < want and (c.frees < want or c.free = 1)
+  )
+  select array_agg(k.id order by k.nth) filter (where k.free = 1), array_agg(k.id) filter (where k.free = 0),
+         array_agg(k.first) filter (where k.free = 0), max(k.id) filter (where k.frees = want)
+  into taken, v_blocked, v_behind, last from kept k;
+  if v_blocked is not null then
+    perform holdfast._park(lane, v_blocked, v_behind, at);
+  end if;
+end $$;
+comment on function holdfast._in_order is
+  'Under the lane lock: the first want of these messages that are heads or stand in no line; those met before that are blocked are parked. last: where want was reached; null: it was not';
+
+create or replace function holdfast._take_due_in_order(lane holdfast.lane, first timestamptz, at timestamptz, want int) returns bigint[]
+language plpgsql volatile
+as $$
+declare
+  v_began timestamptz := clock_timestamp();
+  v_rows int := want;
+  v_ids bigint[];
+  v_over bigint[];
+  v_free bigint[];
+  v_taken bigint[];
+begin
+  loop
+    select array_agg(c.id order by c.due_at, c.id) filter (where c.over is not true), array_agg(c.id) filter (where c.over)
+    into v_ids, v_over
+    from (select m.id, m.due_at, m.expires_at <= at as over from holdfast.message m
+          where m.id >> 40 = lane.id and m.due_at > '-infinity' and m.due_at >= first and m.due_at <= at
+          order by m.due_at, m.id limit v_rows for update skip locked) c;
+    if v_over is not null then
+      perform holdfast._end_expired(lane.queue_id, v_over, at);
+    end if;
+    exit when v_ids is null and v_over is null;
+    if v_ids is not null then
+      v_free := (holdfast._in_order(lane, v_ids, want, at)).taken;
+      with fitting as (
+        select f.id, f.nth from (
+          select c.id, c.nth, sum(coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0)) over (order by c.nth)
+                 - coalesce(pg_column_size(m.payload), 0) - coalesce(pg_column_size(m.body), 0) as before
+          from unnest(v_free) with ordinality c(id, nth) join holdfast.message m on m.id = c.id) f
+        where f.before < holdfast._answer_bytes()
+      ), held as (
+        update holdfast.message m set due_at = '-infinity' from fitting f where m.id = f.id returning m.id, f.nth
+      )
+      select array_agg(h.id order by h.nth) into v_free from held h;
+      v_taken := v_taken || v_free;
+      want := want - coalesce(cardinality(v_free), 0);
+    end if;
+    exit when want <= 0 or clock_timestamp() > v_began + interval '20 ms';
+    v_rows := least(500, greatest(v_rows * 4, 50));
+  end loop;
+  return v_taken;
+end $$;
+comment on function holdfast._take_due_in_order is
+  'Under the lane lock: as _take_due, in a lane with order: what is due and blocked is parked, for about 20 ms';
+
+create or replace function holdfast._take_fresh_in_order(lane holdfast.lane, start bigint, want int, taken boolean, at timestamptz)
+returns holdfast._fresh language plpgsql volatile
+as $$
+declare
+  v_began timestamptz := clock_timestamp();
+  v_fresh holdfast._fresh := (null, start);
+  v_end bigint := (lane.id + 1)::bigint << 40;
+  v_rows int := want;
+  v_scanned bigint := 0;
+  v_clean boolean;
+  v_scan record;
+  v_good record;
+begin
+  if lane.ordering = 'strict' then
+    want := 1;
+    v_rows := 1;
+  end if;
+  loop
+    v_clean := pg_current_xact_id_if_assigned() is null;
+    v_scan := holdfast._scan(v_fresh.upto, v_end - 1, v_rows, v_rows, taken, at, interval '10 ms');
+    exit when v_scan.next is null;
+    if v_scan.expired is not null then
+      perform holdfast._end_expired(lane.queue_id, v_scan.expired, at);
+    end if;
+    if v_scan.ids is not null then
+      -- A strict queue waits for its head: what is blocked stays ahead of the cursor, and is not touched.
+      exit when lane.ordering = 'strict' and not holdfast._is_first(lane.queue_id, v_scan.ids[1]);
+      v_good := holdfast._in_order(lane, v_scan.ids, want, at);
+      v_fresh.ids := v_fresh.ids || v_good.taken;
+      want := want - coalesce(cardinality(v_good.taken), 0);
+      if v_good.last + 1 < v_scan.next then
+        -- Enough before the end of the window: what lies behind is for the next claim.
+        v_scan.next := v_good.last + 1;
+        v_scan.expired := array(select e from unnest(v_scan.expired) e where e < v_scan.next);
+        select array_agg(g.lo), array_agg(g.hi) into v_scan.gap_lo, v_scan.gap_hi
+        from unnest(v_scan.gap_lo, v_scan.gap_hi) g(lo, hi) where g.lo < v_scan.next;
+      end if;
+    end if;
+    if v_scan.gap_lo is not null then
+      perform holdfast._open_gaps(lane, v_scan.gap_lo, v_scan.gap_hi, v_clean);
+    end if;
+    if v_scan.expired <> '{}' then
+      perform holdfast._remember_expired(lane, v_scan.expired);
+    end if;
+    v_fresh.upto := v_scan.next;
+    v_scanned := v_scanned + v_rows;
+    taken := taken or v_fresh.ids is not null;
+    exit when want <= 0 or v_scan.stopped or not v_scan."full" or v_scanned >= 10000 or clock_timestamp() > v_began + interval '20 ms';
+    v_rows := case when lane.ordering = 'strict' then 1 else least(500, greatest(v_rows * 4, 50)) end;
+  end loop;
+  return v_fresh;
+end $$;
+comment on function holdfast._take_fresh_in_order is
+  'Under the lane lock: as _take_fresh, in a lane with order: parks what is blocked, for about 20 ms';
+
+create or replace function holdfast._is_first(queue_id int, id bigint) returns boolean language plpgsql volatile
+as $$
+declare
+  v_first jsonb := holdfast._firsts(_is_first.queue_id, array[_is_first.id]);
+begin
+  return coalesce((select m.ordering_key is null or m.head is true or (v_first ->> m.ordering_key)::bigint = m.id
+                   from holdfast.message m where m.id = _is_first.id), false);
+end $$;
+comment on function holdfast._is_first is 'Is this message the head of its line, or in none?';
+
+create or replace function holdfast._orphans(queue_id int, ids bigint[]) returns bigint[] language plpgsql volatile
+as $$
+declare
+  v_first jsonb := holdfast._firsts(_orphans.queue_id, ids);
+begin
+  -- Whoever was first a moment ago is first still: nobody can have parked it since.
+  return array(
+    select m.id from unnest(ids) i(id) cross join lateral (
+      select m.* from holdfast.message m where m.id = i.id and m.due_at = 'infinity' and m.blocks_since is null offset 0) m
+    where m.ordering_key is null or m.head is true or m.id = (v_first ->> m.ordering_key)::bigint);
+end $$;
+comment on function holdfast._orphans is 'Which of these messages are parked behind nobody';
+
+-- 48_keys.sql
+-- Keys: sending with an ordering key, a replaceable key or an idempotency key.
+--
+-- ordering_key      its place in a line; see 47_order.sql
+-- key               at most one waiting message of a key: sending again replaces its content and keeps its id. Such
+--                   messages are stored as due rows, which claim locks: while somebody replaces one in an open
+--                   transaction it is skipped, not handed out as it was. One that is being claimed is not waited for:
+--                   a new message is sent. One that came back from a delivery (nack, lease ran out) stays as it is.
+-- idempotency_key   at most one live message of a key: the same payload again answers with the first id, another is an
+--                   error. A unique index stands behind the lock.
+--
+-- A replaceable key has no unique index: a message that is given back, or found after a crash, may meet a newer one,
+-- and both must stay. So the lock on the key decides, held to the end of the transaction.
+-- Lock order: ordering keys, keys, idempotency keys, each by bucket; then rows.
+
+create or replace function holdfast._check_keys(ordering_key text, key text, idempotency_key text) returns void
+language plpgsql stable
+as $$
+begin
+  perform holdfast._check_text('ordering_key', ordering_key), holdfast._check_text('key', key),
+          holdfast._check_text('idempotency_key', idempotency_key);
+  if '' in (ordering_key, key, idempotency_key) then
+    perform holdfast._fail('QH220', 'a key is empty', 'An empty text names nothing.', 'Keys have 1 to 200 characters; leave the option out for none.');
+  end if;
+  if key is not null and idempotency_key is not null then
+    perform holdfast._fail('QH220', 'key and idempotency_key exclude each other',
+      'The one replaces a message that waits, the other refuses to.', 'Pass one of them.');
+  end if;
+end $$;
+comment on function holdfast._check_keys is 'Refuse bad keys of a message';
+
+create or replace function holdfast._check_order(queue holdfast.queue, drafts holdfast.draft[]) returns void language plpgsql stable
+as $$
+begin
+  if queue.ordering is distinct from 'key' and exists (select from unnest(drafts) d where d.ordering_key is not null) then
+    perform holdfast._fail('QH221', format('queue "%s" takes no ordering_key', queue.name),
+      format('Its ordering is %s.', coalesce(queue.ordering, 'none')),
+      'Set ordering to key in its configuration; a strict queue is one line without keys.');
+  end if;
+  if queue.ordering = 'strict' and exists (select from unnest(drafts) d where d.priority <> queue.priority_default) then
+    perform holdfast._fail('QH221', format('queue "%s" takes no priority', queue.name), 'Its ordering is strict: one line.',
+      'Leave priority out, or set ordering to key.');
+  end if;
+end $$;
+comment on function holdfast._check_order is 'Refuse an ordering key or a priority that does not go with the ordering of the queue';
+
+create or replace function holdfast._payload_hash(payload jsonb, body bytea) returns bytea language sql immutable
+  return sha256(case when body is not null then '\x01'::bytea || body when payload is not null then '\x02'::bytea || convert_to(payload::text, 'UTF8') else '\x' end);
+comment on function holdfast._payload_hash is 'Tells whether two messages say the same';
+
+create or replace function holdfast._store_with_keys(queue holdfast.queue, drafts holdfast.draft[], at timestamptz) returns bigint[]
+language plpgsql volatile
+as $$
+declare
+  v_lanes jsonb;
+  v_stored bigint[] := '{}';
+  v_xid xid8;
+  v_draft holdfast.draft;
+  v_singly boolean;
+begin
+  perform holdfast._check_order(queue, drafts);
+  select bool_or(d.key is not null or d.idempotency_key is not null) into v_singly from unnest(drafts) d;
+  -- Before ids and numbers are drawn: whoever sent with one of these keys before has committed then.
+  if queue.ordering is not null then
+    perform holdfast._lock_keys(2, queue.id, case when queue.ordering = 'strict' then '{""}'::text[]
+                                                  else array(select d.ordering_key from unnest(drafts) d) end);
+  end if;
+  if v_singly then
+    perform holdfast._lock_keys(3, queue.id, array(select d.key from unnest(drafts) d));
+    perform holdfast._lock_keys(4, queue.id, array(select d.idempotency_key from unnest(drafts) d));
+  end if;
+  select jsonb_object_agg(p.priority, holdfast._ids(queue, p.priority)) into v_lanes
+  from (select distinct coalesce(d.priority, queue.priority_default)::smallint as priority from unnest(drafts) d) p;
+  v_xid := pg_current_xact_id();
+  if v_singly then
+    foreach v_draft in array drafts loop
+      v_stored := v_stored || holdfast._store_one(queue, v_draft, (v_lanes ->> coalesce(v_draft.priority, queue.priority_default)::text)::regclass, at);
+    end loop;
+  else
+    with stored as (
+      insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
+                                    correlation_id, max_deliveries, ordering_key, order_no)
+      select nextval((v_lanes ->> coalesce(d.priority, queue.priority_default)::text)::regclass), queue.id, at, d.due_at,
+             d.expires_at, d.payload, d.body, d.content_type, d.headers, d.tag, d.correlation_id, d.max_deliveries,
+             case when queue.ordering = 'strict' then '' else d.ordering_key end,
+             case when queue.ordering = 'strict' or d.ordering_key is not null then nextval('holdfast.order_no') end
+      from unnest(drafts) d
+      returning id
+    )
+    select array_agg(s.id) into v_stored from stored s;
+  end if;
+  perform holdfast._wake(queue);
+  return v_stored;
+end $$;
+comment on function holdfast._store_with_keys is 'Store checked messages of which some have keys; returns the ids in order';
+
+create or replace function holdfast._store_one(queue holdfast.queue, draft holdfast.draft, sequence regclass, at timestamptz) returns bigint
+language plpgsql volatile
+as $$
+declare
+  v_line text := case when queue.ordering = 'strict' then '' else draft.ordering_key end;
+  v_id bigint;
+begin
+  if draft.key is not null then
+    v_id := holdfast._replace(queue.id, draft, v_line, at);
+  elsif draft.idempotency_key is not null then
+    v_id := holdfast._sent_before(queue, draft);
+  end if;
+  if v_id is not null then
+    return v_id;
+  end if;
+  insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
+                                correlation_id, max_deliveries, ordering_key, order_no, key, idempotency_key, payload_hash)
+  values (nextval(sequence), queue.id, at, case when draft.key is not null then coalesce(draft.due_at, at) else draft.due_at end,
+          draft.expires_at, draft.payload, draft.body, draft.content_type, draft.headers, draft.tag, draft.correlation_id,
+          draft.max_deliveries, v_line, case when v_line is not null then nextval('holdfast.order_no') end, draft.key,
+          draft.idempotency_key, case when draft.idempotency_key is not null then holdfast._payload_hash(draft.payload, draft.body) end)
+  -- Under the lock nobody has it; but a transaction with a fixed snapshot may not see who has: PostgreSQL tells it to try again.
+  on conflict (queue_id, idempotency_key) where idempotency_key is not null do nothing
+  returning id into v_id;
+  return v_id;
+end $$;
+comment on function holdfast._store_one is 'Under the locks of its keys: store one message, or replace the one that waits, or find the one sent before';
+
+create or replace function holdfast._replace(queue_id int, draft holdfast.draft, line text, at timestamptz) returns bigint
+language plpgsql volatile
+as $$
+declare
+  v_id bigint;
+begin
+  -- An older snapshot would not show what the sender before this one has committed.
+  perform holdfast._check_isolation('send with a key');
+  select m.id into v_id from holdfast.message m
+  where m.queue_id = _replace.queue_id and m.key = draft.key and m.due_at > '-infinity' and coalesce(m.deliveries, 0) = 0
+    and m.ordering_key is not distinct from line and m.blocks_since is null
+  order by m.id desc limit 1 for update skip locked;
+  update holdfast.message m set
+    enqueued_at = at, expires_at = draft.expires_at, payload = draft.payload, body = draft.body, content_type = draft.content_type,
+    headers = draft.headers, tag = draft.tag, correlation_id = draft.correlation_id, max_deliveries = draft.max_deliveries,
+    last_error = null, due_at = case when m.due_at = 'infinity' then m.due_at else coalesce(draft.due_at, least(m.due_at, at)) end
+  where m.id = v_id;
+  return v_id;
+end $$;
+comment on function holdfast._replace is 'Under the lock of its key: replace the message that waits; null: none does, or it is being claimed';
+
+create or replace function holdfast._sent_before(queue holdfast.queue, draft holdfast.draft) returns bigint language plpgsql volatile
+as $$
+declare
+  v_id bigint;
+  v_hash bytea;
+begin
+  select m.id, m.payload_hash into v_id, v_hash from holdfast.message m
+  where m.queue_id = queue.id and m.idempotency_key = draft.idempotency_key;
+  if v_hash <> holdfast._payload_hash(draft.payload, draft.body) then
+    perform holdfast._fail('QH222', 'a message with this idempotency_key and another payload is there',
+      format('Message %s of queue "%s" has the key %s.', v_id, queue.name, quote_literal(draft.idempotency_key)),
+      'Use a key of its own for every message, and send a message again as it was.');
+  end if;
+  return v_id;
+end $$;
+comment on function holdfast._sent_before is 'Under the lock of its idempotency key: the live message that has it; another payload is an error';
+
+create or replace function holdfast._free_idempotency_keys(queue holdfast.queue, ids bigint[]) returns jsonb language plpgsql volatile
+as $$
+declare
+  v_keys text[] := array(select m.origin ->> 'idempotency_key' from holdfast.message m where m.id = any (_free_idempotency_keys.ids) and m.origin ? 'idempotency_key');
+begin
+  if v_keys = '{}' then
+    return '{}';
+  end if;
+  perform holdfast._lock_keys(4, queue.id, v_keys);
+  return (select coalesce(jsonb_object_agg(f.key, f.id), '{}') from (
+    select m.origin ->> 'idempotency_key' as key, min(m.id) as id from holdfast.message m
+    where m.id = any (_free_idempotency_keys.ids) and m.origin ? 'idempotency_key' group by 1) f
+    where not exists (select from holdfast.message m where m.queue_id = queue.id and m.idempotency_key = f.key));
+end $$;
+comment on function holdfast._free_idempotency_keys is
+  'Which of these dead letters may have their idempotency key back: no live message of the queue has it, and no other of them';
+
+create or replace function holdfast.discard_key(queue text, key text) returns bigint[]
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(discard_key.queue);
+begin
+  perform holdfast._check_isolation('discard_key');
+  -- Whoever is sending with this key is waited for: what it sent goes too.
+  perform holdfast._lock_keys(3, v_queue.id, array[discard_key.key]);
+  return holdfast.discard(discard_key.queue, array(
+    select m.id from holdfast.message m where m.queue_id = v_queue.id and m.key = discard_key.key order by m.id limit 10000));
+end $$;
+comment on function holdfast.discard_key is
+  'End the messages of this queue that have this key, in whatever state they are; returns their ids';
+
 -- 50_send.sql
 -- Sending: one message, a batch with one set of options, many with their own, and the inbox for COPY.
 --
@@ -1749,7 +2315,8 @@ comment on function holdfast.listen is
 create or replace function holdfast.send(
   queue text, payload jsonb default null, body bytea default null, content_type text default null, headers jsonb default null,
   priority int default null, delay interval default null, deliver_at timestamptz default null, ttl interval default null,
-  expires_at timestamptz default null, correlation_id uuid default null, tag text default null, max_deliveries int default null
+  expires_at timestamptz default null, correlation_id uuid default null, tag text default null, max_deliveries int default null,
+  ordering_key text default null, key text default null, idempotency_key text default null
 ) returns bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
@@ -1762,23 +2329,30 @@ declare
   v_xid xid8;
   v_id bigint;
 begin
-  select q.id, q.kind, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, l.ids into v_queue
+  select q.id, q.kind, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, q.ordering, l.ids into v_queue
   from holdfast.queue q left join holdfast.lane l on l.queue_id = q.id and l.priority = coalesce(send.priority, q.priority_default)
     and l.shard = pg_backend_pid() % q.shards
   where q.name = send.queue;
   if v_queue.ids is null or pg_column_size(payload) > v_queue.max_payload / 256 or num_nonnulls(body, content_type, headers, priority,
-       delay, deliver_at, ttl, expires_at, tag, max_deliveries, v_queue.ttl, v_queue.max_depth, pg_column_compression(payload)) > 0 then
+       delay, deliver_at, ttl, expires_at, tag, max_deliveries, ordering_key, key, idempotency_key, v_queue.ttl, v_queue.max_depth,
+       v_queue.ordering, pg_column_compression(payload)) > 0 then
     -- Whatever is not a small payload and nothing else, to a lane that is there.
     if v_queue.id is null then
       perform holdfast._no_queue(send.queue);
     end if;
-    perform holdfast._check_draft((payload, body, content_type, headers, priority, null, null, correlation_id, tag, max_deliveries)::holdfast.draft,
-                                  (holdfast._queue(send.queue)).max_payload);
+    perform holdfast._check_draft((payload, body, content_type, headers, priority, null, null, correlation_id, tag, max_deliveries,
+                                   ordering_key, key, idempotency_key)::holdfast.draft, (holdfast._queue(send.queue)).max_payload);
     if v_queue.kind = 'log' then
-      perform holdfast._check_append(holdfast._queue(send.queue), num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries));
+      perform holdfast._check_append(holdfast._queue(send.queue), num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries,
+                                                                               ordering_key, key, idempotency_key));
     end if;
     v_due := holdfast._due_at(delay, deliver_at, v_now);
     v_expires := holdfast._expires_at(ttl, expires_at, v_now, v_queue.ttl);
+    if num_nonnulls(ordering_key, key, idempotency_key, v_queue.ordering) > 0 then
+      return (holdfast._store(holdfast._queue(send.queue),
+        array[(payload, body, content_type, headers, priority, v_due, v_expires, correlation_id, tag, max_deliveries,
+               ordering_key, key, idempotency_key)::holdfast.draft], v_now))[1];
+    end if;
     if v_queue.max_depth is not null then
       perform holdfast._check_depth(holdfast._queue(send.queue), 1);
     end if;
@@ -1824,10 +2398,15 @@ declare
   v_xid xid8;
 begin
   if queue.kind = 'log' then
-    perform holdfast._check_append(queue, max(num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries))) from unnest(drafts) d;
+    perform holdfast._check_append(queue, max(num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries,
+                                                             d.ordering_key, d.key, d.idempotency_key))) from unnest(drafts) d;
   end if;
   if queue.max_depth is not null then
     perform holdfast._check_depth(queue, cardinality(drafts));
+  end if;
+  if queue.ordering is not null
+     or exists (select from unnest(drafts) d where num_nonnulls(d.ordering_key, d.key, d.idempotency_key) > 0) then
+    return holdfast._store_with_keys(queue, drafts, at);
   end if;
   select jsonb_object_agg(p.priority, holdfast._ids(queue, p.priority)) into v_lanes
   from (select distinct coalesce(d.priority, queue.priority_default)::smallint as priority from unnest(drafts) d) p;
@@ -1859,7 +2438,8 @@ comment on function holdfast._check_batch is 'Refuse an over-large batch';
 create or replace function holdfast.send_batch(
   queue text, payloads jsonb[], content_type text default null, headers jsonb default null, priority int default null,
   delay interval default null, deliver_at timestamptz default null, ttl interval default null, expires_at timestamptz default null,
-  correlation_id uuid default null, tag text default null, max_deliveries int default null
+  correlation_id uuid default null, tag text default null, max_deliveries int default null,
+  ordering_key text default null, key text default null, idempotency_key text default null
 ) returns bigint[]
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
@@ -1876,9 +2456,20 @@ begin
   perform holdfast._check_batch(cardinality(payloads));
   perform holdfast._check_options(content_type, headers, correlation_id, tag, max_deliveries);
   perform holdfast._check_priority(priority);
-  perform holdfast._check_append(v_queue, num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries));
+  perform holdfast._check_append(v_queue, num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries,
+                                                       ordering_key, key, idempotency_key));
+  if num_nonnulls(ordering_key, key, idempotency_key) > 0 then
+    perform holdfast._check_keys(ordering_key, key, idempotency_key);
+  end if;
   if coalesce(cardinality(payloads), 0) = 0 then
     return '{}';
+  end if;
+  if num_nonnulls(ordering_key, key, idempotency_key, v_queue.ordering) > 0 then
+    return holdfast._store(v_queue, (
+      select array_agg((p.payload, null, send_batch.content_type, send_batch.headers, send_batch.priority, v_due, v_expires,
+                        send_batch.correlation_id, send_batch.tag, send_batch.max_deliveries, send_batch.ordering_key,
+                        send_batch.key, send_batch.idempotency_key)::holdfast.draft order by p.n)
+      from unnest(payloads) with ordinality p(payload, n) where holdfast._fits(p.payload, v_queue.max_payload)), v_now);
   end if;
   if v_queue.max_depth is not null then
     perform holdfast._check_depth(v_queue, cardinality(payloads));
@@ -1911,10 +2502,10 @@ begin
       'Pass [{"payload": …, "priority": …}, …].');
   end if;
   select k into v_unknown from jsonb_object_keys(message) k
-  where k <> all ('{payload,body,content_type,headers,priority,delay,deliver_at,ttl,expires_at,correlation_id,tag,max_deliveries}');
+  where k <> all ('{payload,body,content_type,headers,priority,delay,deliver_at,ttl,expires_at,correlation_id,tag,max_deliveries,ordering_key,key,idempotency_key}');
   if found then
     perform holdfast._fail('QH203', format('unknown field "%s" in a message', left(v_unknown, 100)), format('Got %s.', left((message -> v_unknown)::text, 100)),
-      'Fields: payload, body (base64), content_type, headers, priority, delay, deliver_at, ttl, expires_at, correlation_id, tag, max_deliveries.');
+      'Fields: payload, body (base64), content_type, headers, priority, delay, deliver_at, ttl, expires_at, correlation_id, tag, max_deliveries, ordering_key, key, idempotency_key.');
   end if;
   v_draft.payload := message -> 'payload';
   v_draft.body := decode(message ->> 'body', 'base64');
@@ -1926,6 +2517,9 @@ begin
   v_draft.correlation_id := (message ->> 'correlation_id')::uuid;
   v_draft.tag := message ->> 'tag';
   v_draft.max_deliveries := (message ->> 'max_deliveries')::int;
+  v_draft.ordering_key := message ->> 'ordering_key';
+  v_draft.key := message ->> 'key';
+  v_draft.idempotency_key := message ->> 'idempotency_key';
   return v_draft;
 exception
   when data_exception then
@@ -1946,6 +2540,7 @@ begin
   perform holdfast._check_size(draft.payload, draft.body, max_payload);
   perform holdfast._check_options(draft.content_type, draft.headers, draft.correlation_id, draft.tag, draft.max_deliveries);
   perform holdfast._check_priority(draft.priority);
+  perform holdfast._check_keys(draft.ordering_key, draft.key, draft.idempotency_key);
 end $$;
 comment on function holdfast._check_draft is 'Refuse a bad message';
 
@@ -1986,7 +2581,7 @@ begin
   for v_batch in
     select a.queue, min(a.n) as first, max(a.n) as last,
            array_agg((a.payload, a.body, a.content_type, a.headers, a.priority, holdfast._due_at(null, a.deliver_at, v_now),
-                      a.expires_at, a.correlation_id, a.tag, a.max_deliveries)::holdfast.draft order by a.n) as drafts
+                      a.expires_at, a.correlation_id, a.tag, a.max_deliveries, a.ordering_key, a.key, a.idempotency_key)::holdfast.draft order by a.n) as drafts
     from arrived a group by a.queue order by a.queue
   loop
     v_queue := holdfast._queue(v_batch.queue);
@@ -1994,7 +2589,7 @@ begin
             holdfast._expires_at(null, d.expires_at, v_now, null) from unnest(v_batch.drafts) d;
     if v_queue.ttl is not null then
       select array_agg((d.payload, d.body, d.content_type, d.headers, d.priority, d.due_at, coalesce(d.expires_at, v_now + v_queue.ttl),
-                        d.correlation_id, d.tag, d.max_deliveries)::holdfast.draft) into v_batch.drafts
+                        d.correlation_id, d.tag, d.max_deliveries, d.ordering_key, d.key, d.idempotency_key)::holdfast.draft) into v_batch.drafts
       from unnest(v_batch.drafts) d;
     end if;
     perform holdfast._store(v_queue, v_batch.drafts, v_now);
@@ -2186,6 +2781,10 @@ begin
   select lane.id, v_scan.next, hi, horizon where v_scan.next <= hi and (v_scan.stopped or v_scan.full or not ended);
   if v_scan.expired is not null then
     perform holdfast._end_expired(lane.queue_id, v_scan.expired, at);
+    perform holdfast._remember_expired(lane, v_scan.expired);
+  end if;
+  if lane.ordering is not null and v_scan.ids is not null then
+    return (holdfast._in_order(lane, v_scan.ids, want, at)).taken;
   end if;
   return v_scan.ids;
 end $$;
@@ -2544,11 +3143,20 @@ comment on function holdfast._scan is
 
 create or replace function holdfast._end_expired(queue_id int, ids bigint[], at timestamptz) returns int language plpgsql volatile
 as $$
+declare
+  v_locked bigint[] := array(select e.id from holdfast.message e where e.id = any (_end_expired.ids) for update skip locked);
+  v_free bigint[] := holdfast._can_end(_end_expired.queue_id, v_locked);
+  v_ended int;
 begin
-  return cardinality(holdfast._end(_end_expired.queue_id, array(
-    select e.id from holdfast.message e where e.id = any (_end_expired.ids) for update skip locked), 'expired', at));
+  v_ended := cardinality(holdfast._end(_end_expired.queue_id, v_free, 'expired', at));
+  if cardinality(v_free) < cardinality(v_locked) then
+    update holdfast.message m set due_at = at + holdfast._shortly()
+    where m.id = any (v_locked) and m.id not in (select unnest(v_free));
+  end if;
+  return v_ended;
 end $$;
-comment on function holdfast._end_expired is 'End messages whose time to live is over; returns how many';
+comment on function holdfast._end_expired is
+  'Under a lane lock: end messages whose time to live is over; those whose successor somebody has locked, shortly. Returns how many have ended';
 
 create or replace function holdfast._expired_due(lane holdfast.lane, first timestamptz, at timestamptz) returns bigint[]
 language plpgsql volatile
@@ -2562,6 +3170,18 @@ begin
     where c.expires_at <= at);
 end $$;
 comment on function holdfast._expired_due is 'Of the next 10,000 due messages those whose time to live is over';
+
+create or replace function holdfast._remember_expired(lane holdfast.lane, ids bigint[]) returns void language plpgsql volatile
+as $$
+declare
+  v_busy bigint[] := array(select m.id from holdfast.message m where m.id = any (_remember_expired.ids) and m.due_at is null);
+begin
+  -- Still fresh: somebody has it locked. The cursor passes it, so a gap must remember it: a line may wait behind it.
+  if v_busy <> '{}' then
+    perform holdfast._open_gaps(lane, v_busy, v_busy, false);
+  end if;
+end $$;
+comment on function holdfast._remember_expired is 'Under the lane lock: of expired messages that the cursor passes, those that could not be ended become gaps';
 
 create or replace function holdfast._take_fresh(lane holdfast.lane, start bigint, want int, taken boolean, at timestamptz)
 returns holdfast._fresh language plpgsql volatile
@@ -2583,6 +3203,7 @@ begin
     end if;
     if v_scan.expired is not null then
       perform holdfast._end_expired(lane.queue_id, v_scan.expired, at);
+      perform holdfast._remember_expired(lane, v_scan.expired);
     end if;
     v_fresh.ids := v_fresh.ids || v_scan.ids;
     v_fresh.upto := v_scan.next;
@@ -2602,12 +3223,18 @@ create or replace function holdfast._take_with_care(
 language plpgsql volatile
 as $$
 declare
+  -- A plain lane was tended before; in any other, what the sweep frees is to be had by this claim.
+  v_calm boolean := lane.plain or coalesce(holdfast._is_calm(lane.care_at), false) or holdfast._tend(lane, at);
   v_start bigint := holdfast._advance(lane);
   v_other bigint[] := holdfast._take_exceptions(lane, want, at);
   v_fresh holdfast._fresh := (null, v_start);
 begin
   if want > coalesce(cardinality(v_other), 0) then
-    v_fresh := holdfast._take_fresh(lane, v_start, want - coalesce(cardinality(v_other), 0), v_other is not null, at);
+    if lane.ordering is null then
+      v_fresh := holdfast._take_fresh(lane, v_start, want - coalesce(cardinality(v_other), 0), v_other is not null, at);
+    else
+      v_fresh := holdfast._take_fresh_in_order(lane, v_start, want - coalesce(cardinality(v_other), 0), v_other is not null, at);
+    end if;
     if v_other is null and v_fresh.ids is null and pg_sequence_last_value(lane.gap_look) > 0 then
       v_other := holdfast._look_at_gaps(lane, want, at, pg_current_xact_id_if_assigned() is null, false);
     end if;
@@ -2837,11 +3464,13 @@ declare
   v_ids bigint[];
 begin
   v_first := holdfast._first_due(lane, at, v_clean);
-  if v_first is not null then
+  if v_first is not null and lane.ordering is null then
     v_ids := holdfast._take_due(lane, v_first, at, want);
     if v_ids is null and holdfast._end_expired(lane.queue_id, holdfast._expired_due(lane, v_first, at), at) > 0 then
       v_ids := holdfast._take_due(lane, v_first, at, want);
     end if;
+  elsif v_first is not null then
+    v_ids := holdfast._take_due_in_order(lane, v_first, at, want);
   end if;
   if v_look > 0 and v_look <= holdfast._us(clock_timestamp()) * 10 and coalesce(cardinality(v_ids), 0) < want then
     v_ids := v_ids || holdfast._look_at_gaps(lane, want - coalesce(cardinality(v_ids), 0), at, v_clean, true);
@@ -2955,6 +3584,10 @@ begin
   v_spent := holdfast._spent(lane.queue_id, v_freed);
   if v_spent <> '{}' and not holdfast._can_bury(lane.queue_id) then
     v_freed := array(select i from unnest(v_freed) i where i not in (select unnest(v_spent)));
+  end if;
+  if lane.ordering is not null then
+    -- The last delivery of a head passes the baton: not while somebody has its successor locked.
+    v_freed := holdfast._can_end(lane.queue_id, v_freed);
   end if;
   v_stay := array(select m.id from holdfast.message m where m.id = any (v_ids) and m.id not in (select unnest(v_freed)));
   perform holdfast._return(lane.queue_id, v_freed, at, interval '0', null, false);
@@ -3141,7 +3774,8 @@ declare
   v_back bigint[] := holdfast._still_alive(v_queue, v_owned, holdfast.now());
 begin
   with back as (
-    update holdfast.message m set due_at = holdfast.now() where m.id = any (v_back) returning m.id
+    update holdfast.message m set due_at = holdfast.now(), head = case when m.ordering_key is not null then true end
+    where m.id = any (v_back) returning m.id
   )
   select coalesce(array_agg(b.id), '{}') into v_back from back b;
   perform holdfast._wake(v_queue);
@@ -3164,6 +3798,8 @@ begin
       deliveries = coalesce(m.deliveries, 0) + 1,
       failures = case when failed then coalesce(m.failures, 0) + 1 else m.failures end,
       last_error = coalesce(_return.error, m.last_error),
+      -- It was handed out, so it was the first of its line; and it keeps its place.
+      head = case when m.ordering_key is not null then true end,
       due_at = at + coalesce(delay, holdfast._backoff(v_queue, coalesce(m.failures, 0)))
     where m.id = any (_return.ids)
     returning m.id, m.deliveries >= nullif(coalesce(m.max_deliveries, v_queue.max_deliveries), 0) as spent
@@ -3273,10 +3909,22 @@ declare
   v_grave holdfast.queue;
   v_ids regclass;
   v_xid xid8;
+  v_keys text[];
+  v_orders bigint[];
 begin
+  if queue.ordering is not null and queue.on_dead = 'block' then
+    ids := holdfast._block(_bury.ids, at);
+  end if;
   if queue.dead_letter is null then
     perform holdfast._end(queue.id, _bury.ids, 'failed', at);
     return;
+  end if;
+  if ids = '{}' then
+    return;
+  end if;
+  if queue.ordered then
+    select array_agg(m.ordering_key), array_agg(m.order_no) into v_keys, v_orders
+    from holdfast.message m where m.id = any (_bury.ids) and m.ordering_key is not null;
   end if;
   v_grave := holdfast._grave(queue.dead_letter);
   v_ids := holdfast._ids(v_grave, v_grave.priority_default);
@@ -3289,12 +3937,31 @@ begin
          jsonb_strip_nulls(jsonb_build_object(
            'queue', queue.name, 'id', g.id, 'root_id', coalesce((g.origin ->> 'root_id')::bigint, g.id),
            'deliveries', g.deliveries, 'failures', coalesce(g.failures, 0), 'error', g.last_error, 'priority', l.priority,
-           'key', g.key, 'idempotency_key', g.idempotency_key, 'ordering_key', g.ordering_key, 'max_deliveries', g.max_deliveries,
+           'key', g.key, 'idempotency_key', g.idempotency_key, 'ordering_key', nullif(g.ordering_key, ''),
+           'max_deliveries', g.max_deliveries,
            'redrives', g.origin -> 'redrives', 'enqueued_at', g.enqueued_at, 'died_at', at))
   from gone g join holdfast.lane l on l.id = g.id >> 40 order by g.id;
+  if v_keys is not null then
+    perform holdfast._pass_baton(queue.id, v_keys, v_orders, array_fill(true, array[cardinality(v_keys)]), at);
+  end if;
   perform holdfast._wake(v_grave);
 end $$;
-comment on function holdfast._bury is 'Move messages that used up their deliveries to the dead-letter queue; without one they end';
+comment on function holdfast._bury is
+  'Move messages that used up their deliveries to the dead-letter queue; without one they end. Where on_dead is block, ordered ones stay';
+
+create or replace function holdfast._block(ids bigint[], at timestamptz) returns bigint[] language plpgsql volatile
+as $$
+declare
+  v_stay bigint[];
+begin
+  with blocking as (
+    update holdfast.message m set due_at = 'infinity', blocks_since = at, expires_at = null
+    where m.id = any (_block.ids) and m.ordering_key is not null returning m.id
+  )
+  select coalesce(array_agg(b.id), '{}') into v_stay from blocking b;
+  return array(select i from unnest(ids) i where i not in (select unnest(v_stay)));
+end $$;
+comment on function holdfast._block is 'Let dead heads stay where they are and block their lines; returns those of the messages that stand in none';
 
 create or replace function holdfast._grave(queue text) returns holdfast.queue language plpgsql volatile
 as $$
@@ -3374,6 +4041,10 @@ begin
   if not found then
     return;
   end if;
+  -- Before the lane locks: whoever has sent with one of these keys and is still open is waited for.
+  perform holdfast._lock_keys(2, v_target.id, array_agg(case v_target.ordering when 'strict' then '' when 'key' then d.origin ->> 'ordering_key' end)),
+          holdfast._lock_keys(4, v_target.id, array_agg(d.origin ->> 'idempotency_key'))
+  from holdfast._dead(v_grave, v_queue.name, redrive.ids, filter, "limit") d;
   -- Under the lane locks nobody claims a dead letter while it is being moved.
   perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from
     (select l.id from holdfast.lane l where l.queue_id = v_grave.id order by l.id) l;
@@ -3434,28 +4105,43 @@ as $$
 declare
   v_lanes jsonb;
   v_xid xid8;
+  v_keys text[];
+  v_free jsonb;
 begin
   select jsonb_object_agg(p.priority, holdfast._ids(target, p.priority)) into v_lanes
-  from (select distinct coalesce((m.origin ->> 'priority')::smallint, target.priority_default) as priority
+  from (select distinct case when target.ordering = 'strict' then target.priority_default
+                             else coalesce((m.origin ->> 'priority')::smallint, target.priority_default) end as priority
         from holdfast.message m where m.id = any (_move_back.ids)) p;
+  if target.ordering is not null then
+    v_keys := array(select case target.ordering when 'strict' then '' else m.origin ->> 'ordering_key' end
+                    from holdfast.message m where m.id = any (_move_back.ids));
+    perform holdfast._lock_keys(2, target.id, v_keys);
+  end if;
+  v_free := holdfast._free_idempotency_keys(target, _move_back.ids);
   v_xid := pg_current_xact_id();
   return query
     with gone as (
       delete from holdfast.message m where m.id = any (_move_back.ids) returning m.*
     ), numbered as (
-      select g.*, nextval((v_lanes ->> coalesce(g.origin ->> 'priority', target.priority_default::text))::regclass) as moved_id
+      select g.*, nextval((v_lanes ->> case when target.ordering = 'strict' then target.priority_default::text
+                                            else coalesce(g.origin ->> 'priority', target.priority_default::text) end)::regclass) as moved_id,
+             case target.ordering when 'strict' then '' when 'key' then g.origin ->> 'ordering_key' end as line
       from (select * from gone order by gone.id) g
     ), moved as (
       insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
-                                    max_deliveries, last_error, origin)
+                                    max_deliveries, ordering_key, order_no, key, due_at, idempotency_key, payload_hash, last_error, origin)
       select n.moved_id, target.id, at, at + target.ttl, n.payload, n.body, n.content_type, n.headers, n.tag, n.correlation_id,
-             (n.origin ->> 'max_deliveries')::int, n.last_error,
+             (n.origin ->> 'max_deliveries')::int, n.line, case when n.line is not null then nextval('holdfast.order_no') end,
+             n.origin ->> 'key', case when n.origin ? 'key' then at end, f.key,
+             case when f.key is not null then holdfast._payload_hash(n.payload, n.body) end, n.last_error,
              n.origin || jsonb_build_object('redrives', coalesce((n.origin ->> 'redrives')::int, 0) + 1, 'redriven_at', at)
-      from numbered n
+      from numbered n left join lateral (select n.origin ->> 'idempotency_key' as key where v_free -> (n.origin ->> 'idempotency_key') = to_jsonb(n.id)) f on true
+      order by n.id
     )
     select n.id, n.moved_id from numbered n order by n.id;
 end $$;
-comment on function holdfast._move_back is 'Move dead letters into a queue, under new ids, with their deliveries at zero';
+comment on function holdfast._move_back is
+  'Move dead letters into a queue, under new ids, with their deliveries at zero; ordered ones to the end of their lines';
 
 create or replace function holdfast.discard(queue text, ids bigint[]) returns bigint[]
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
@@ -3549,6 +4235,11 @@ begin
   into v_free, v_held, met, from_at, from_id from met c;
   dear := clock_timestamp() > v_began + (300 + 5 * met) * interval '1 microsecond';
   v_free := array(select m.id from holdfast.message m where m.id = any (v_free) and m.expires_at <= at for update skip locked);
+  if lane.ordering is not null then
+    -- The end of a head passes the baton: not while somebody has its successor locked.
+    v_free := holdfast._can_end(lane.queue_id, v_free);
+    v_held := holdfast._can_end(lane.queue_id, v_held);
+  end if;
   if queue.expire_in_flight and v_held <> '{}' then
     v_free := v_free || holdfast._take_from_leases(v_held);
   end if;
@@ -3606,6 +4297,95 @@ end $$;
 comment on function holdfast._expire is
   'Under the lane lock: end messages that are past their time to live, for about 20 ms at most. more: not all of them were looked at';
 
+-- 77_unblock.sql
+-- Blocked keys: lines that wait behind their head, and what to do about a dead one (on_dead = block).
+--
+-- A dead head that blocks its line stays in the queue, parked, with blocks_since set: so it still has its place, and a
+-- retry delivers it before everything that waits behind it.
+
+create or replace function holdfast._waiting(queue_id int, ordering_key text, order_no bigint) returns bigint language plpgsql stable
+as $$
+begin
+  return (select count(*) from (select from holdfast.message m where m.queue_id = _waiting.queue_id and m.ordering_key = _waiting.ordering_key
+                                and m.order_no > _waiting.order_no order by m.order_no limit 10001) w);
+end $$;
+comment on function holdfast._waiting is 'How many messages stand behind this one in its line; 10,001 means more';
+
+create or replace function holdfast._heads_of_parked(queue_id int, "limit" int) returns setof holdfast.message language plpgsql stable
+as $$
+declare
+  v_keys text[];
+begin
+  -- Lines are found by what is parked in them; of that, a bounded number is looked at in each lane.
+  v_keys := array(
+    select distinct p.ordering_key from holdfast.lane l cross join lateral (
+      select m.ordering_key from holdfast.message m where m.id >> 40 = l.id and m.due_at = 'infinity' order by m.due_at, m.id limit 10000) p
+    where l.queue_id = _heads_of_parked.queue_id and p.ordering_key is not null limit _heads_of_parked."limit");
+  return query
+    select f.* from unnest(v_keys) k(key) cross join lateral (
+      select m.* from holdfast.message m where m.queue_id = _heads_of_parked.queue_id and m.ordering_key = k.key order by m.order_no limit 1) f
+    where f.blocks_since is null;
+end $$;
+comment on function holdfast._heads_of_parked is 'The living heads of lines in which somebody is parked';
+
+create or replace function holdfast.blocked_keys(queue text, "limit" int default 100)
+returns table (key text, head bigint, since timestamptz, waiting bigint, reason text)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(blocked_keys.queue);
+begin
+  perform holdfast._check_limit("limit");
+  return query
+    with dead as (
+      select m.* from holdfast.message m where m.queue_id = v_queue.id and m.blocks_since is not null
+      order by m.ordering_key limit blocked_keys."limit"
+    ), blocking as (
+      select d.ordering_key, d.id, d.order_no, d.blocks_since as since, 'dead' as reason from dead d
+      union all
+      (select h.ordering_key, h.id, h.order_no, h.enqueued_at,
+              case when exists (select from holdfast._holders(array[h.id])) then 'in_flight'
+                   when h.due_at > holdfast.now() then 'scheduled' else 'ready' end
+       from holdfast._heads_of_parked(v_queue.id, "limit") h)
+      limit blocked_keys."limit"
+    )
+    select nullif(b.ordering_key, ''), b.id, b.since, holdfast._waiting(v_queue.id, b.ordering_key, b.order_no), b.reason from blocking b;
+end $$;
+comment on function holdfast.blocked_keys is
+  'Lines that wait behind their head: dead ones first, which wait for unblock(), then those whose head is in flight, scheduled or ready';
+
+create or replace function holdfast.unblock(queue text, key text default null, how text default 'retry') returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(unblock.queue);
+  v_id bigint;
+begin
+  if how is null or how not in ('retry', 'skip') then
+    perform holdfast._fail('QH311', 'unknown way to unblock a key', format('Got %s.', coalesce(quote_literal(left(how, 50)), 'null')),
+      'how takes retry (deliver the dead message again) or skip (move it to the dead letters).');
+  end if;
+  perform holdfast._check_isolation('unblock');
+  select m.id into v_id from holdfast.message m
+  where m.queue_id = v_queue.id and m.ordering_key = coalesce(unblock.key, '') and m.blocks_since is not null for update;
+  if not found then
+    perform holdfast._fail('QH312', 'no dead message blocks this key', format('Queue "%s", key %s.', v_queue.name, coalesce(quote_literal(left(unblock.key, 200)), 'null')),
+      'holdfast.blocked_keys lists the keys that are blocked. Somebody may have unblocked it before.');
+  end if;
+  if how = 'skip' then
+    v_queue.on_dead := 'continue';
+    perform holdfast._bury(v_queue, array[v_id], holdfast.now());
+  else
+    update holdfast.message m set due_at = holdfast.now(), blocks_since = null, deliveries = 0, failures = 0 where m.id = v_id;
+  end if;
+  perform holdfast._wake(v_queue);
+  return v_id;
+end $$;
+comment on function holdfast.unblock is
+  'Let a line go on that a dead message blocks. retry: deliver it again, with its deliveries at zero; skip: move it to the dead letters. A strict queue has one line: key null. Returns its id';
+
 -- 78_purge.sql
 -- Purging: end all messages of a queue that are in some state, a bounded number a call.
 --
@@ -3649,6 +4429,9 @@ begin
     return;
   end if;
   v_free := array(select m.id from holdfast.message m where m.id = any (v_scan.fresh) for update skip locked);
+  if lane.ordering is not null then
+    v_free := holdfast._can_end(lane.queue_id, v_free);
+  end if;
   gone := cardinality(holdfast._end(lane.queue_id, v_free, 'discarded', at));
   -- Locked by somebody who may let go of it: for claims to find again.
   v_free := array(select i from unnest(v_scan.fresh) i where i not in (select unnest(v_free)));
@@ -4068,7 +4851,7 @@ create or replace function holdfast._held(token bigint, lane_id int) returns set
 as $$
 begin
   return query
-    select l.token, m.id, q.name, m.payload, m.body, m.content_type, m.headers, n.priority::int, m.key, m.ordering_key,
+    select l.token, m.id, q.name, m.payload, m.body, m.content_type, m.headers, n.priority::int, m.key, nullif(m.ordering_key, ''),
            m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, q.max_deliveries),
            m.enqueued_at, l.deadline, m.last_error, m.origin
     from holdfast.lease l join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
@@ -4091,7 +4874,7 @@ comment on function holdfast.held is 'The messages that are held under this toke
 
 create or replace function holdfast._entry(message holdfast.message, queue text, state text) returns holdfast.entry language sql stable
   return ((message).id, queue, state, (message).payload, (message).body, (message).content_type, (message).headers,
-          (select l.priority::int from holdfast.lane l where l.id = (message).id >> 40), (message).key, (message).ordering_key,
+          (select l.priority::int from holdfast.lane l where l.id = (message).id >> 40), (message).key, nullif((message).ordering_key, ''),
           (message).correlation_id, (message).tag, coalesce((message).deliveries, 0), coalesce((message).failures, 0),
           coalesce((message).max_deliveries, (select q.max_deliveries from holdfast.queue q where q.id = (message).queue_id)),
           (message).enqueued_at, case when isfinite((message).due_at) then (message).due_at end, (message).expires_at,
@@ -4112,6 +4895,10 @@ begin
         cross join lateral unnest(l.ids) i(id)
       where i.id > after order by i.id limit _of_state."limit");
     return query select m.* from unnest(v_ids) i(id) cross join lateral (select m.* from holdfast.message m where m.id = i.id offset 0) m;
+  elsif state = 'blocked' then
+    return query
+      select m.* from holdfast.message m where m.id >> 40 = lane.id and m.due_at = 'infinity' and m.id > after
+      order by m.due_at, m.id limit _of_state."limit";
   elsif state = 'scheduled' then
     return query
       select w.* from (select m.* from holdfast.message m where m.id >> 40 = lane.id and m.due_at > at and m.due_at < 'infinity'
@@ -4145,9 +4932,9 @@ declare
   v_shown int;
 begin
   perform holdfast._check_limit("limit");
-  if state is null or state not in ('ready', 'scheduled', 'in_flight', 'dead', 'archive') then
+  if state is null or state not in ('ready', 'scheduled', 'blocked', 'in_flight', 'dead', 'archive') then
     perform holdfast._fail('QH401', 'unknown state', format('Got %s.', coalesce(quote_literal(left(state, 50)), 'null')),
-      'state takes ready, scheduled, in_flight, dead or archive.');
+      'state takes ready, scheduled, blocked, in_flight, dead or archive.');
   end if;
   if state = 'dead' then
     return query select (holdfast._entry(d, q.name, 'dead')).* from holdfast.queue q
@@ -4762,26 +5549,34 @@ declare
   v_next bigint;
   v_cursor bigint := coalesce(pg_sequence_last_value(lane.cursor), 0);
   v_stranded bigint[];
+  v_parked bigint[];
 begin
   select greatest(b.audited, lane.id::bigint << 40) into v_from from holdfast.boot b where b.lane_id = lane.id;
   with chunk as (
     select m.id, m.due_at from holdfast.message m where m.id > v_from and m.id < v_cursor order by m.id limit 2000
   ), suspect as (
     select c.id from chunk c where c.due_at is null or c.due_at = '-infinity'
+  ), parked as (
+    select c.id from chunk c where c.due_at = 'infinity'
   ), leased as (
     select h.id from holdfast._holders(array(select s.id from suspect s)) h
   )
   select (select max(c.id) from chunk c), array(
            select s.id from suspect s where s.id not in (select l.id from leased l) and not exists (
-             select from (select g.hi from holdfast.gap g where g.lane_id = lane.id and g.lo <= s.id order by g.lo desc limit 1) g where g.hi >= s.id))
-  into v_next, v_stranded;
+             select from (select g.hi from holdfast.gap g where g.lane_id = lane.id and g.lo <= s.id order by g.lo desc limit 1) g where g.hi >= s.id)),
+         array(select p.id from parked p)
+  into v_next, v_stranded, v_parked;
+  if v_parked <> '{}' then
+    -- Parked behind a living head it waits for the baton; behind nobody it would wait for ever.
+    v_stranded := v_stranded || holdfast._orphans(lane.queue_id, v_parked);
+  end if;
   update holdfast.message m set due_at = at
   where m.id = any (array(select s.id from holdfast.message s where s.id = any (v_stranded)
-                          and (s.due_at is null or s.due_at = '-infinity') for update skip locked));
+                          and (s.due_at is null or s.due_at in ('-infinity', 'infinity')) and s.blocks_since is null for update skip locked));
   update holdfast.boot b set audited = coalesce(v_next, 0) where b.lane_id = lane.id and b.audited <> coalesce(v_next, 0);
   return coalesce(cardinality(v_stranded), 0);
 end $$;
-comment on function holdfast._audit is 'Under the lane lock: look at the next 2,000 messages behind the cursor, and make those due that nobody holds';
+comment on function holdfast._audit is 'Under the lane lock: look at the next 2,000 messages behind the cursor, and make those due that nobody holds, or that are parked behind nobody';
 
 create or replace function holdfast._tally(counted int, at timestamptz) returns void language plpgsql volatile
 as $$
@@ -4944,8 +5739,8 @@ begin
   for v_grant in
     select * from (values
       ('holdfast_producer', '{send,send_batch,send_many,now}'::text[]),
-      ('holdfast_consumer', '{read,log_stats,claim,next,ack,nack,release,extend,held,holders,listen,browse,message,queue_stats,now}'),
-      ('holdfast_monitor', '{queue_stats,queues,leases,log_stats,now}'),
+      ('holdfast_consumer', '{read,log_stats,claim,next,ack,nack,release,extend,held,holders,listen,browse,message,queue_stats,blocked_keys,now}'),
+      ('holdfast_monitor', '{queue_stats,queues,leases,log_stats,blocked_keys,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
     ) g(role, verbs)
@@ -4956,7 +5751,7 @@ begin
              from pg_proc p where p.pronamespace = 'holdfast'::regnamespace and p.proname = any (v_grant.verbs));
     if v_grant.role in ('holdfast_producer', 'holdfast_admin') then
       execute format('grant insert (queue, payload, body, content_type, headers, priority, deliver_at, expires_at, correlation_id, tag, '
-                     'max_deliveries) on holdfast.inbox to %I', v_grant.role);
+                     'max_deliveries, ordering_key, key, idempotency_key) on holdfast.inbox to %I', v_grant.role);
       execute format('grant usage on sequence holdfast.inbox_n to %I', v_grant.role);
     end if;
   end loop;
@@ -4971,7 +5766,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '2b6b8e8052b65f3efb31d34b906eb95b703cb72ff58fe6be9b0fc0d1297f162e', false);
+values (0, 'functions', 'd2b4ad383392cbc1e9f8958726d3041e56580a8594ff860aea0cb3200226e229', false);
 \else
 do $install$
 begin
@@ -4982,7 +5777,8 @@ begin
             (2, 'ef95fee59b6cf25abea36f335abbe3e7e3ea1d8a30bd23630360956e3df67cbb'),
             (3, 'aaabdea6fd27b5a76fc56bf842bc8bc6cb5f4c8d0f1d6e76d79d1ca0fdfcad16'),
             (4, 'bf50f0bb937a0389a95e5fa970245bbef267478196bf22b5be94f14e351bf5b3'),
-            (0, '2b6b8e8052b65f3efb31d34b906eb95b703cb72ff58fe6be9b0fc0d1297f162e')
+            (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
+            (0, 'd2b4ad383392cbc1e9f8958726d3041e56580a8594ff860aea0cb3200226e229')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

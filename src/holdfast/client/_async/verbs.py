@@ -14,6 +14,7 @@ from holdfast.client._async.logs import AsyncLogVerbs
 from holdfast.client._bulk import as_object, new_message
 from holdfast.client._concurrency import AsyncMessages
 from holdfast.client._types import (
+    BlockedKey,
     Delivery,
     Duration,
     Entry,
@@ -86,6 +87,9 @@ class AsyncVerbs(AsyncLogVerbs):
         correlation_id: UUID | None = None,
         tag: str | None = None,
         max_deliveries: int | None = None,
+        ordering_key: str | None = None,
+        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> int:
         """Send one message and return its id. A payload of None is no payload, not the JSON value null."""
         return await self._value(
@@ -104,6 +108,9 @@ class AsyncVerbs(AsyncLogVerbs):
             correlation_id=correlation_id,
             tag=tag,
             max_deliveries=max_deliveries,
+            ordering_key=ordering_key,
+            key=key,
+            idempotency_key=idempotency_key,
         )
 
     async def send_batch(
@@ -121,6 +128,9 @@ class AsyncVerbs(AsyncLogVerbs):
         correlation_id: UUID | None = None,
         tag: str | None = None,
         max_deliveries: int | None = None,
+        ordering_key: str | None = None,
+        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> list[int]:
         """Send many payloads with the same options and return their ids in order."""
         return await self._value(
@@ -138,6 +148,9 @@ class AsyncVerbs(AsyncLogVerbs):
             correlation_id=correlation_id,
             tag=tag,
             max_deliveries=max_deliveries,
+            ordering_key=ordering_key,
+            key=key,
+            idempotency_key=idempotency_key,
         )
 
     async def send_many(self, queue: str, messages: Iterable[Any]) -> list[int]:
@@ -262,7 +275,7 @@ class AsyncVerbs(AsyncLogVerbs):
     async def browse(
         self, queue: str, state: str | None = None, *, limit: int | None = None, after: int | None = None
     ) -> list[Entry]:
-        """Look at messages that are ready, scheduled, in_flight, dead or in the archive; takes none."""
+        """Look at messages that are ready, scheduled, blocked, in_flight, dead or in the archive; takes none."""
         return await self._records(Entry, "browse", queue=queue, state=state, limit=limit, after=after)
 
     async def message(self, queue: str, id: int) -> Entry | None:
@@ -275,6 +288,21 @@ class AsyncVerbs(AsyncLogVerbs):
     async def discard(self, queue: str, ids: Iterable[int]) -> list[int]:
         """Delete messages of the queue, or of its dead letters; returns the ids that were there."""
         return await self._value(list, "discard", queue=queue, ids=ids)
+
+    async def discard_key(self, queue: str, key: str) -> list[int]:
+        """Delete the messages of the queue that have this key; returns their ids."""
+        return await self._value(list, "discard_key", queue=queue, key=key)
+
+    async def blocked_keys(self, queue: str, limit: int | None = None) -> list[BlockedKey]:
+        """Ordering keys whose messages wait behind their head, the dead ones first."""
+        return await self._records(BlockedKey, "blocked_keys", queue=queue, limit=limit)
+
+    async def unblock(self, queue: str, key: str | None = None, *, how: str = "retry") -> int:
+        """Let a key go on that a dead message blocks: retry it, or skip it; returns its id.
+
+        The key of a strict queue is None.
+        """
+        return await self._value(int, "unblock", queue=queue, key=key, how=how)
 
     async def redrive(
         self,

@@ -15,6 +15,7 @@ from holdfast.client._concurrency import Messages
 from holdfast.client._sync.bulk import copy_messages
 from holdfast.client._sync.logs import LogVerbs
 from holdfast.client._types import (
+    BlockedKey,
     Delivery,
     Duration,
     Entry,
@@ -87,6 +88,9 @@ class Verbs(LogVerbs):
         correlation_id: UUID | None = None,
         tag: str | None = None,
         max_deliveries: int | None = None,
+        ordering_key: str | None = None,
+        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> int:
         """Send one message and return its id. A payload of None is no payload, not the JSON value null."""
         return self._value(
@@ -105,6 +109,9 @@ class Verbs(LogVerbs):
             correlation_id=correlation_id,
             tag=tag,
             max_deliveries=max_deliveries,
+            ordering_key=ordering_key,
+            key=key,
+            idempotency_key=idempotency_key,
         )
 
     def send_batch(
@@ -122,6 +129,9 @@ class Verbs(LogVerbs):
         correlation_id: UUID | None = None,
         tag: str | None = None,
         max_deliveries: int | None = None,
+        ordering_key: str | None = None,
+        key: str | None = None,
+        idempotency_key: str | None = None,
     ) -> list[int]:
         """Send many payloads with the same options and return their ids in order."""
         return self._value(
@@ -139,6 +149,9 @@ class Verbs(LogVerbs):
             correlation_id=correlation_id,
             tag=tag,
             max_deliveries=max_deliveries,
+            ordering_key=ordering_key,
+            key=key,
+            idempotency_key=idempotency_key,
         )
 
     def send_many(self, queue: str, messages: Iterable[Any]) -> list[int]:
@@ -261,7 +274,7 @@ class Verbs(LogVerbs):
     def browse(
         self, queue: str, state: str | None = None, *, limit: int | None = None, after: int | None = None
     ) -> list[Entry]:
-        """Look at messages that are ready, scheduled, in_flight, dead or in the archive; takes none."""
+        """Look at messages that are ready, scheduled, blocked, in_flight, dead or in the archive; takes none."""
         return self._records(Entry, "browse", queue=queue, state=state, limit=limit, after=after)
 
     def message(self, queue: str, id: int) -> Entry | None:
@@ -274,6 +287,21 @@ class Verbs(LogVerbs):
     def discard(self, queue: str, ids: Iterable[int]) -> list[int]:
         """Delete messages of the queue, or of its dead letters; returns the ids that were there."""
         return self._value(list, "discard", queue=queue, ids=ids)
+
+    def discard_key(self, queue: str, key: str) -> list[int]:
+        """Delete the messages of the queue that have this key; returns their ids."""
+        return self._value(list, "discard_key", queue=queue, key=key)
+
+    def blocked_keys(self, queue: str, limit: int | None = None) -> list[BlockedKey]:
+        """Ordering keys whose messages wait behind their head, the dead ones first."""
+        return self._records(BlockedKey, "blocked_keys", queue=queue, limit=limit)
+
+    def unblock(self, queue: str, key: str | None = None, *, how: str = "retry") -> int:
+        """Let a key go on that a dead message blocks: retry it, or skip it; returns its id.
+
+        The key of a strict queue is None.
+        """
+        return self._value(int, "unblock", queue=queue, key=key, how=how)
 
     def redrive(
         self,

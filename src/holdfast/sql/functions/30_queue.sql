@@ -91,9 +91,13 @@ begin
         perform holdfast._check_field(v_field, jsonb_typeof(v_value) = 'boolean', v_value, 'true or false');
       when 'max_payload' then
         perform holdfast._check_field(v_field, holdfast._whole(v_value, 1, 67108864), v_value, '1 to 67,108,864 bytes');
+      when 'ordering' then
+        perform holdfast._check_field(v_field, v_value in ('"none"', '"key"', '"strict"'), v_value, 'none, key or strict');
+      when 'on_dead' then
+        perform holdfast._check_field(v_field, v_value in ('"continue"', '"block"'), v_value, 'continue or block');
       else
         perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
-          'Fields: kind, lease, max_deliveries, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, retention.');
+          'Fields: kind, lease, max_deliveries, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, retention.');
     end case;
   end loop;
 end $$;
@@ -126,7 +130,8 @@ create or replace function holdfast._builtin() returns jsonb language sql immuta
   return '{"kind": "queue", "lease": "30 s", "max_deliveries": 5, "dead_letter": null, "ttl": null, "expire_in_flight": false, "keep": [],
            "keep_for": "7 days", "max_depth": null, "throughput_limit": null,
            "backoff": {"base": "0 s", "factor": 2, "cap": "300 s", "jitter": 0},
-           "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576, "retention": null}'::jsonb;
+           "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576,
+           "ordering": "none", "on_dead": "continue", "retention": null}'::jsonb;
 comment on function holdfast._builtin is 'The configuration of a queue of which nothing was said';
 
 create or replace function holdfast._merge(base jsonb, change jsonb) returns jsonb language sql immutable
@@ -153,6 +158,7 @@ as $$
 begin
   perform holdfast._check_field('dead_letter', effective -> 'dead_letter' <> to_jsonb(_apply.queue), effective -> 'dead_letter',
                                 'another queue than this one');
+  perform holdfast._check_ordering(_apply.queue, effective);
   update holdfast.queue q set
     kind = effective ->> 'kind',
     lease = holdfast._duration('lease', effective -> 'lease'),
@@ -173,7 +179,10 @@ begin
     shards = (effective ->> 'shards')::numeric::smallint,
     notify = (effective ->> 'notify')::boolean,
     max_payload = (effective ->> 'max_payload')::numeric::int,
-    plain = true,
+    ordering = nullif(effective ->> 'ordering', 'none'),
+    on_dead = effective ->> 'on_dead',
+    ordered = q.ordered or effective ->> 'ordering' <> 'none',
+    plain = not (q.ordered or effective ->> 'ordering' <> 'none'),
     lean = not effective -> 'keep' ? 'done' and not (effective ->> 'expire_in_flight')::boolean
   where q.name = _apply.queue;
   perform holdfast._apply_limit(_apply.queue);
@@ -183,6 +192,28 @@ begin
 end $$;
 comment on function holdfast._apply is 'Write an effective configuration into the typed columns, and make the lanes it names';
 
+create or replace function holdfast._check_ordering(queue text, effective jsonb) returns void language plpgsql volatile
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(_check_ordering.queue);
+begin
+  if effective ->> 'ordering' = 'strict' then
+    perform holdfast._check_field('shards', (effective ->> 'shards')::numeric = 1, effective -> 'shards', '1 where ordering is strict: one lane');
+    perform holdfast._check_field('priorities', (effective -> 'priorities') <@ jsonb_build_array((effective ->> 'priority_default')::numeric, 0),
+      effective -> 'priorities', 'nothing but priority_default where ordering is strict: one lane');
+  end if;
+  if 'strict' in (effective ->> 'ordering', v_queue.ordering) and effective ->> 'ordering' is distinct from coalesce(v_queue.ordering, 'none')
+     and holdfast._count_upto(v_queue, 1) > 0 then
+    perform holdfast._fail('QH310', 'the ordering of a queue with messages in it cannot be changed to or from strict',
+      'What is in it was sent in another order.', 'Empty the queue first, or create another one.');
+  end if;
+  if effective ->> 'ordering' <> 'none' and not v_queue.ordered then
+    -- Nobody is in the middle of a plain claim when the first ordered message comes.
+    perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from (select l.id from holdfast.lane l where l.queue_id = v_queue.id order by l.id) l;
+  end if;
+end $$;
+comment on function holdfast._check_ordering is 'Refuse an ordering that does not go with the lanes or the messages of a queue';
+
 create or replace function holdfast._copy_to_lanes(queue text) returns void language plpgsql volatile
 as $$
 begin
@@ -190,6 +221,7 @@ begin
     queue_name = case q.kind when 'queue' then q.name end, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries,
     shards = greatest(q.shards, (select max(o.shard) + 1 from holdfast.lane o where o.queue_id = q.id)),
     plain = q.plain, fence = case when q.lean then l.booted else 'holdfast.no_boot' end,
+    ordering = case when q.ordered then coalesce(q.ordering, 'key') end,
     throughput_limit = q.throughput_limit, throttle = case when q.throughput_limit is not null then q.throttle end
   from holdfast.queue q
   where q.name = _copy_to_lanes.queue and l.queue_id = q.id;
@@ -298,6 +330,9 @@ begin
   end if;
   if configure_defaults.config ?| '{kind,retention}' then
     perform holdfast._fail('QH104', 'kind and retention have no global default', format('Got %s.', left(configure_defaults.config::text, 100)), 'Name them queue by queue.');
+  end if;
+  if configure_defaults.config -> 'ordering' not in ('null', '"none"') then
+    perform holdfast._fail('QH104', 'ordering has no global default but none', format('Got %s.', left((configure_defaults.config -> 'ordering')::text, 100)), 'Set it queue by queue.');
   end if;
   update holdfast.defaults d set config = holdfast._merge(d.config, configure_defaults.config);
   for v_queue in select q.name, q.config from holdfast.queue q order by q.id for update loop

@@ -117,6 +117,7 @@ begin
       queue_name = case q.kind when 'queue' then q.name end, paused = q.paused, lease = q.lease, max_deliveries = q.max_deliveries,
       shards = greatest(q.shards, (select max(o.shard) + 1 from holdfast.lane o where o.queue_id = q.id)),
       plain = q.plain, fence = case when q.lean then l.booted else 'holdfast.no_boot' end,
+      ordering = case when q.ordered then coalesce(q.ordering, 'key') end,
       throughput_limit = q.throughput_limit, throttle = case when q.throughput_limit is not null then q.throttle end
     from holdfast.queue q where l.id = v_lane.id and q.id = l.queue_id;
   end if;

@@ -9,6 +9,9 @@ as $$
 declare
   v_kept boolean := exists (select from holdfast.queue q where q.id = _end.queue_id and _end.outcome = any (q.keep));
   v_ended bigint[];
+  v_keys text[];
+  v_orders bigint[];
+  v_heads boolean[];
 begin
   if v_kept then
     with ended as (
@@ -23,10 +26,21 @@ begin
              e.idempotency_key, e.payload_hash, e.ordering_key, e.order_no, e.failures, e.max_deliveries, e.last_error, e.origin
       from ended e
     )
-    select coalesce(array_agg(e.id order by e.id), '{}') into v_ended from ended e;
+    select coalesce(array_agg(e.id order by e.id), '{}'), array_agg(e.ordering_key) filter (where e.ordering_key is not null),
+           array_agg(e.order_no) filter (where e.ordering_key is not null),
+           array_agg(e.head is true or outcome in ('done', 'failed')) filter (where e.ordering_key is not null)
+    into v_ended, v_keys, v_orders, v_heads from ended e;
   else
-    with ended as (delete from holdfast.message m where m.id = any (_end.ids) returning m.id)
-    select coalesce(array_agg(e.id order by e.id), '{}') into v_ended from ended e;
+    with ended as (
+      delete from holdfast.message m where m.id = any (_end.ids) returning m.id, m.ordering_key, m.order_no, m.head
+    )
+    select coalesce(array_agg(e.id order by e.id), '{}'), array_agg(e.ordering_key) filter (where e.ordering_key is not null),
+           array_agg(e.order_no) filter (where e.ordering_key is not null),
+           array_agg(e.head is true or outcome in ('done', 'failed')) filter (where e.ordering_key is not null)
+    into v_ended, v_keys, v_orders, v_heads from ended e;
+  end if;
+  if v_keys is not null then
+    perform holdfast._pass_baton(_end.queue_id, v_keys, v_orders, v_heads, at);
   end if;
   return v_ended;
 end $$;

@@ -37,7 +37,8 @@ comment on function holdfast.listen is
 create or replace function holdfast.send(
   queue text, payload jsonb default null, body bytea default null, content_type text default null, headers jsonb default null,
   priority int default null, delay interval default null, deliver_at timestamptz default null, ttl interval default null,
-  expires_at timestamptz default null, correlation_id uuid default null, tag text default null, max_deliveries int default null
+  expires_at timestamptz default null, correlation_id uuid default null, tag text default null, max_deliveries int default null,
+  ordering_key text default null, key text default null, idempotency_key text default null
 ) returns bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
@@ -50,23 +51,30 @@ declare
   v_xid xid8;
   v_id bigint;
 begin
-  select q.id, q.kind, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, l.ids into v_queue
+  select q.id, q.kind, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, q.ordering, l.ids into v_queue
   from holdfast.queue q left join holdfast.lane l on l.queue_id = q.id and l.priority = coalesce(send.priority, q.priority_default)
     and l.shard = pg_backend_pid() % q.shards
   where q.name = send.queue;
   if v_queue.ids is null or pg_column_size(payload) > v_queue.max_payload / 256 or num_nonnulls(body, content_type, headers, priority,
-       delay, deliver_at, ttl, expires_at, tag, max_deliveries, v_queue.ttl, v_queue.max_depth, pg_column_compression(payload)) > 0 then
+       delay, deliver_at, ttl, expires_at, tag, max_deliveries, ordering_key, key, idempotency_key, v_queue.ttl, v_queue.max_depth,
+       v_queue.ordering, pg_column_compression(payload)) > 0 then
     -- Whatever is not a small payload and nothing else, to a lane that is there.
     if v_queue.id is null then
       perform holdfast._no_queue(send.queue);
     end if;
-    perform holdfast._check_draft((payload, body, content_type, headers, priority, null, null, correlation_id, tag, max_deliveries)::holdfast.draft,
-                                  (holdfast._queue(send.queue)).max_payload);
+    perform holdfast._check_draft((payload, body, content_type, headers, priority, null, null, correlation_id, tag, max_deliveries,
+                                   ordering_key, key, idempotency_key)::holdfast.draft, (holdfast._queue(send.queue)).max_payload);
     if v_queue.kind = 'log' then
-      perform holdfast._check_append(holdfast._queue(send.queue), num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries));
+      perform holdfast._check_append(holdfast._queue(send.queue), num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries,
+                                                                               ordering_key, key, idempotency_key));
     end if;
     v_due := holdfast._due_at(delay, deliver_at, v_now);
     v_expires := holdfast._expires_at(ttl, expires_at, v_now, v_queue.ttl);
+    if num_nonnulls(ordering_key, key, idempotency_key, v_queue.ordering) > 0 then
+      return (holdfast._store(holdfast._queue(send.queue),
+        array[(payload, body, content_type, headers, priority, v_due, v_expires, correlation_id, tag, max_deliveries,
+               ordering_key, key, idempotency_key)::holdfast.draft], v_now))[1];
+    end if;
     if v_queue.max_depth is not null then
       perform holdfast._check_depth(holdfast._queue(send.queue), 1);
     end if;
@@ -112,10 +120,15 @@ declare
   v_xid xid8;
 begin
   if queue.kind = 'log' then
-    perform holdfast._check_append(queue, max(num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries))) from unnest(drafts) d;
+    perform holdfast._check_append(queue, max(num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries,
+                                                             d.ordering_key, d.key, d.idempotency_key))) from unnest(drafts) d;
   end if;
   if queue.max_depth is not null then
     perform holdfast._check_depth(queue, cardinality(drafts));
+  end if;
+  if queue.ordering is not null
+     or exists (select from unnest(drafts) d where num_nonnulls(d.ordering_key, d.key, d.idempotency_key) > 0) then
+    return holdfast._store_with_keys(queue, drafts, at);
   end if;
   select jsonb_object_agg(p.priority, holdfast._ids(queue, p.priority)) into v_lanes
   from (select distinct coalesce(d.priority, queue.priority_default)::smallint as priority from unnest(drafts) d) p;
@@ -147,7 +160,8 @@ comment on function holdfast._check_batch is 'Refuse an over-large batch';
 create or replace function holdfast.send_batch(
   queue text, payloads jsonb[], content_type text default null, headers jsonb default null, priority int default null,
   delay interval default null, deliver_at timestamptz default null, ttl interval default null, expires_at timestamptz default null,
-  correlation_id uuid default null, tag text default null, max_deliveries int default null
+  correlation_id uuid default null, tag text default null, max_deliveries int default null,
+  ordering_key text default null, key text default null, idempotency_key text default null
 ) returns bigint[]
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
@@ -164,9 +178,20 @@ begin
   perform holdfast._check_batch(cardinality(payloads));
   perform holdfast._check_options(content_type, headers, correlation_id, tag, max_deliveries);
   perform holdfast._check_priority(priority);
-  perform holdfast._check_append(v_queue, num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries));
+  perform holdfast._check_append(v_queue, num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries,
+                                                       ordering_key, key, idempotency_key));
+  if num_nonnulls(ordering_key, key, idempotency_key) > 0 then
+    perform holdfast._check_keys(ordering_key, key, idempotency_key);
+  end if;
   if coalesce(cardinality(payloads), 0) = 0 then
     return '{}';
+  end if;
+  if num_nonnulls(ordering_key, key, idempotency_key, v_queue.ordering) > 0 then
+    return holdfast._store(v_queue, (
+      select array_agg((p.payload, null, send_batch.content_type, send_batch.headers, send_batch.priority, v_due, v_expires,
+                        send_batch.correlation_id, send_batch.tag, send_batch.max_deliveries, send_batch.ordering_key,
+                        send_batch.key, send_batch.idempotency_key)::holdfast.draft order by p.n)
+      from unnest(payloads) with ordinality p(payload, n) where holdfast._fits(p.payload, v_queue.max_payload)), v_now);
   end if;
   if v_queue.max_depth is not null then
     perform holdfast._check_depth(v_queue, cardinality(payloads));
@@ -199,10 +224,10 @@ begin
       'Pass [{"payload": …, "priority": …}, …].');
   end if;
   select k into v_unknown from jsonb_object_keys(message) k
-  where k <> all ('{payload,body,content_type,headers,priority,delay,deliver_at,ttl,expires_at,correlation_id,tag,max_deliveries}');
+  where k <> all ('{payload,body,content_type,headers,priority,delay,deliver_at,ttl,expires_at,correlation_id,tag,max_deliveries,ordering_key,key,idempotency_key}');
   if found then
     perform holdfast._fail('QH203', format('unknown field "%s" in a message', left(v_unknown, 100)), format('Got %s.', left((message -> v_unknown)::text, 100)),
-      'Fields: payload, body (base64), content_type, headers, priority, delay, deliver_at, ttl, expires_at, correlation_id, tag, max_deliveries.');
+      'Fields: payload, body (base64), content_type, headers, priority, delay, deliver_at, ttl, expires_at, correlation_id, tag, max_deliveries, ordering_key, key, idempotency_key.');
   end if;
   v_draft.payload := message -> 'payload';
   v_draft.body := decode(message ->> 'body', 'base64');
@@ -214,6 +239,9 @@ begin
   v_draft.correlation_id := (message ->> 'correlation_id')::uuid;
   v_draft.tag := message ->> 'tag';
   v_draft.max_deliveries := (message ->> 'max_deliveries')::int;
+  v_draft.ordering_key := message ->> 'ordering_key';
+  v_draft.key := message ->> 'key';
+  v_draft.idempotency_key := message ->> 'idempotency_key';
   return v_draft;
 exception
   when data_exception then
@@ -234,6 +262,7 @@ begin
   perform holdfast._check_size(draft.payload, draft.body, max_payload);
   perform holdfast._check_options(draft.content_type, draft.headers, draft.correlation_id, draft.tag, draft.max_deliveries);
   perform holdfast._check_priority(draft.priority);
+  perform holdfast._check_keys(draft.ordering_key, draft.key, draft.idempotency_key);
 end $$;
 comment on function holdfast._check_draft is 'Refuse a bad message';
 
@@ -274,7 +303,7 @@ begin
   for v_batch in
     select a.queue, min(a.n) as first, max(a.n) as last,
            array_agg((a.payload, a.body, a.content_type, a.headers, a.priority, holdfast._due_at(null, a.deliver_at, v_now),
-                      a.expires_at, a.correlation_id, a.tag, a.max_deliveries)::holdfast.draft order by a.n) as drafts
+                      a.expires_at, a.correlation_id, a.tag, a.max_deliveries, a.ordering_key, a.key, a.idempotency_key)::holdfast.draft order by a.n) as drafts
     from arrived a group by a.queue order by a.queue
   loop
     v_queue := holdfast._queue(v_batch.queue);
@@ -282,7 +311,7 @@ begin
             holdfast._expires_at(null, d.expires_at, v_now, null) from unnest(v_batch.drafts) d;
     if v_queue.ttl is not null then
       select array_agg((d.payload, d.body, d.content_type, d.headers, d.priority, d.due_at, coalesce(d.expires_at, v_now + v_queue.ttl),
-                        d.correlation_id, d.tag, d.max_deliveries)::holdfast.draft) into v_batch.drafts
+                        d.correlation_id, d.tag, d.max_deliveries, d.ordering_key, d.key, d.idempotency_key)::holdfast.draft) into v_batch.drafts
       from unnest(v_batch.drafts) d;
     end if;
     perform holdfast._store(v_queue, v_batch.drafts, v_now);

@@ -144,11 +144,20 @@ comment on function holdfast._scan is
 
 create or replace function holdfast._end_expired(queue_id int, ids bigint[], at timestamptz) returns int language plpgsql volatile
 as $$
+declare
+  v_locked bigint[] := array(select e.id from holdfast.message e where e.id = any (_end_expired.ids) for update skip locked);
+  v_free bigint[] := holdfast._can_end(_end_expired.queue_id, v_locked);
+  v_ended int;
 begin
-  return cardinality(holdfast._end(_end_expired.queue_id, array(
-    select e.id from holdfast.message e where e.id = any (_end_expired.ids) for update skip locked), 'expired', at));
+  v_ended := cardinality(holdfast._end(_end_expired.queue_id, v_free, 'expired', at));
+  if cardinality(v_free) < cardinality(v_locked) then
+    update holdfast.message m set due_at = at + holdfast._shortly()
+    where m.id = any (v_locked) and m.id not in (select unnest(v_free));
+  end if;
+  return v_ended;
 end $$;
-comment on function holdfast._end_expired is 'End messages whose time to live is over; returns how many';
+comment on function holdfast._end_expired is
+  'Under a lane lock: end messages whose time to live is over; those whose successor somebody has locked, shortly. Returns how many have ended';
 
 create or replace function holdfast._expired_due(lane holdfast.lane, first timestamptz, at timestamptz) returns bigint[]
 language plpgsql volatile
@@ -162,6 +171,18 @@ begin
     where c.expires_at <= at);
 end $$;
 comment on function holdfast._expired_due is 'Of the next 10,000 due messages those whose time to live is over';
+
+create or replace function holdfast._remember_expired(lane holdfast.lane, ids bigint[]) returns void language plpgsql volatile
+as $$
+declare
+  v_busy bigint[] := array(select m.id from holdfast.message m where m.id = any (_remember_expired.ids) and m.due_at is null);
+begin
+  -- Still fresh: somebody has it locked. The cursor passes it, so a gap must remember it: a line may wait behind it.
+  if v_busy <> '{}' then
+    perform holdfast._open_gaps(lane, v_busy, v_busy, false);
+  end if;
+end $$;
+comment on function holdfast._remember_expired is 'Under the lane lock: of expired messages that the cursor passes, those that could not be ended become gaps';
 
 create or replace function holdfast._take_fresh(lane holdfast.lane, start bigint, want int, taken boolean, at timestamptz)
 returns holdfast._fresh language plpgsql volatile
@@ -183,6 +204,7 @@ begin
     end if;
     if v_scan.expired is not null then
       perform holdfast._end_expired(lane.queue_id, v_scan.expired, at);
+      perform holdfast._remember_expired(lane, v_scan.expired);
     end if;
     v_fresh.ids := v_fresh.ids || v_scan.ids;
     v_fresh.upto := v_scan.next;
@@ -202,12 +224,18 @@ create or replace function holdfast._take_with_care(
 language plpgsql volatile
 as $$
 declare
+  -- A plain lane was tended before; in any other, what the sweep frees is to be had by this claim.
+  v_calm boolean := lane.plain or coalesce(holdfast._is_calm(lane.care_at), false) or holdfast._tend(lane, at);
   v_start bigint := holdfast._advance(lane);
   v_other bigint[] := holdfast._take_exceptions(lane, want, at);
   v_fresh holdfast._fresh := (null, v_start);
 begin
   if want > coalesce(cardinality(v_other), 0) then
-    v_fresh := holdfast._take_fresh(lane, v_start, want - coalesce(cardinality(v_other), 0), v_other is not null, at);
+    if lane.ordering is null then
+      v_fresh := holdfast._take_fresh(lane, v_start, want - coalesce(cardinality(v_other), 0), v_other is not null, at);
+    else
+      v_fresh := holdfast._take_fresh_in_order(lane, v_start, want - coalesce(cardinality(v_other), 0), v_other is not null, at);
+    end if;
     if v_other is null and v_fresh.ids is null and pg_sequence_last_value(lane.gap_look) > 0 then
       v_other := holdfast._look_at_gaps(lane, want, at, pg_current_xact_id_if_assigned() is null, false);
     end if;
@@ -437,11 +465,13 @@ declare
   v_ids bigint[];
 begin
   v_first := holdfast._first_due(lane, at, v_clean);
-  if v_first is not null then
+  if v_first is not null and lane.ordering is null then
     v_ids := holdfast._take_due(lane, v_first, at, want);
     if v_ids is null and holdfast._end_expired(lane.queue_id, holdfast._expired_due(lane, v_first, at), at) > 0 then
       v_ids := holdfast._take_due(lane, v_first, at, want);
     end if;
+  elsif v_first is not null then
+    v_ids := holdfast._take_due_in_order(lane, v_first, at, want);
   end if;
   if v_look > 0 and v_look <= holdfast._us(clock_timestamp()) * 10 and coalesce(cardinality(v_ids), 0) < want then
     v_ids := v_ids || holdfast._look_at_gaps(lane, want - coalesce(cardinality(v_ids), 0), at, v_clean, true);

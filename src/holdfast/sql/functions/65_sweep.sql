@@ -102,6 +102,10 @@ begin
   if v_spent <> '{}' and not holdfast._can_bury(lane.queue_id) then
     v_freed := array(select i from unnest(v_freed) i where i not in (select unnest(v_spent)));
   end if;
+  if lane.ordering is not null then
+    -- The last delivery of a head passes the baton: not while somebody has its successor locked.
+    v_freed := holdfast._can_end(lane.queue_id, v_freed);
+  end if;
   v_stay := array(select m.id from holdfast.message m where m.id = any (v_ids) and m.id not in (select unnest(v_freed)));
   perform holdfast._return(lane.queue_id, v_freed, at, interval '0', null, false);
   -- A lease above the cursor register says where fresh messages start: it stays, empty, until the register has passed it.

@@ -149,7 +149,8 @@ declare
   v_back bigint[] := holdfast._still_alive(v_queue, v_owned, holdfast.now());
 begin
   with back as (
-    update holdfast.message m set due_at = holdfast.now() where m.id = any (v_back) returning m.id
+    update holdfast.message m set due_at = holdfast.now(), head = case when m.ordering_key is not null then true end
+    where m.id = any (v_back) returning m.id
   )
   select coalesce(array_agg(b.id), '{}') into v_back from back b;
   perform holdfast._wake(v_queue);
@@ -172,6 +173,8 @@ begin
       deliveries = coalesce(m.deliveries, 0) + 1,
       failures = case when failed then coalesce(m.failures, 0) + 1 else m.failures end,
       last_error = coalesce(_return.error, m.last_error),
+      -- It was handed out, so it was the first of its line; and it keeps its place.
+      head = case when m.ordering_key is not null then true end,
       due_at = at + coalesce(delay, holdfast._backoff(v_queue, coalesce(m.failures, 0)))
     where m.id = any (_return.ids)
     returning m.id, m.deliveries >= nullif(coalesce(m.max_deliveries, v_queue.max_deliveries), 0) as spent

@@ -10,10 +10,22 @@ declare
   v_grave holdfast.queue;
   v_ids regclass;
   v_xid xid8;
+  v_keys text[];
+  v_orders bigint[];
 begin
+  if queue.ordering is not null and queue.on_dead = 'block' then
+    ids := holdfast._block(_bury.ids, at);
+  end if;
   if queue.dead_letter is null then
     perform holdfast._end(queue.id, _bury.ids, 'failed', at);
     return;
+  end if;
+  if ids = '{}' then
+    return;
+  end if;
+  if queue.ordered then
+    select array_agg(m.ordering_key), array_agg(m.order_no) into v_keys, v_orders
+    from holdfast.message m where m.id = any (_bury.ids) and m.ordering_key is not null;
   end if;
   v_grave := holdfast._grave(queue.dead_letter);
   v_ids := holdfast._ids(v_grave, v_grave.priority_default);
@@ -26,12 +38,31 @@ begin
          jsonb_strip_nulls(jsonb_build_object(
            'queue', queue.name, 'id', g.id, 'root_id', coalesce((g.origin ->> 'root_id')::bigint, g.id),
            'deliveries', g.deliveries, 'failures', coalesce(g.failures, 0), 'error', g.last_error, 'priority', l.priority,
-           'key', g.key, 'idempotency_key', g.idempotency_key, 'ordering_key', g.ordering_key, 'max_deliveries', g.max_deliveries,
+           'key', g.key, 'idempotency_key', g.idempotency_key, 'ordering_key', nullif(g.ordering_key, ''),
+           'max_deliveries', g.max_deliveries,
            'redrives', g.origin -> 'redrives', 'enqueued_at', g.enqueued_at, 'died_at', at))
   from gone g join holdfast.lane l on l.id = g.id >> 40 order by g.id;
+  if v_keys is not null then
+    perform holdfast._pass_baton(queue.id, v_keys, v_orders, array_fill(true, array[cardinality(v_keys)]), at);
+  end if;
   perform holdfast._wake(v_grave);
 end $$;
-comment on function holdfast._bury is 'Move messages that used up their deliveries to the dead-letter queue; without one they end';
+comment on function holdfast._bury is
+  'Move messages that used up their deliveries to the dead-letter queue; without one they end. Where on_dead is block, ordered ones stay';
+
+create or replace function holdfast._block(ids bigint[], at timestamptz) returns bigint[] language plpgsql volatile
+as $$
+declare
+  v_stay bigint[];
+begin
+  with blocking as (
+    update holdfast.message m set due_at = 'infinity', blocks_since = at, expires_at = null
+    where m.id = any (_block.ids) and m.ordering_key is not null returning m.id
+  )
+  select coalesce(array_agg(b.id), '{}') into v_stay from blocking b;
+  return array(select i from unnest(ids) i where i not in (select unnest(v_stay)));
+end $$;
+comment on function holdfast._block is 'Let dead heads stay where they are and block their lines; returns those of the messages that stand in none';
 
 create or replace function holdfast._grave(queue text) returns holdfast.queue language plpgsql volatile
 as $$
@@ -111,6 +142,10 @@ begin
   if not found then
     return;
   end if;
+  -- Before the lane locks: whoever has sent with one of these keys and is still open is waited for.
+  perform holdfast._lock_keys(2, v_target.id, array_agg(case v_target.ordering when 'strict' then '' when 'key' then d.origin ->> 'ordering_key' end)),
+          holdfast._lock_keys(4, v_target.id, array_agg(d.origin ->> 'idempotency_key'))
+  from holdfast._dead(v_grave, v_queue.name, redrive.ids, filter, "limit") d;
   -- Under the lane locks nobody claims a dead letter while it is being moved.
   perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from
     (select l.id from holdfast.lane l where l.queue_id = v_grave.id order by l.id) l;
@@ -171,28 +206,43 @@ as $$
 declare
   v_lanes jsonb;
   v_xid xid8;
+  v_keys text[];
+  v_free jsonb;
 begin
   select jsonb_object_agg(p.priority, holdfast._ids(target, p.priority)) into v_lanes
-  from (select distinct coalesce((m.origin ->> 'priority')::smallint, target.priority_default) as priority
+  from (select distinct case when target.ordering = 'strict' then target.priority_default
+                             else coalesce((m.origin ->> 'priority')::smallint, target.priority_default) end as priority
         from holdfast.message m where m.id = any (_move_back.ids)) p;
+  if target.ordering is not null then
+    v_keys := array(select case target.ordering when 'strict' then '' else m.origin ->> 'ordering_key' end
+                    from holdfast.message m where m.id = any (_move_back.ids));
+    perform holdfast._lock_keys(2, target.id, v_keys);
+  end if;
+  v_free := holdfast._free_idempotency_keys(target, _move_back.ids);
   v_xid := pg_current_xact_id();
   return query
     with gone as (
       delete from holdfast.message m where m.id = any (_move_back.ids) returning m.*
     ), numbered as (
-      select g.*, nextval((v_lanes ->> coalesce(g.origin ->> 'priority', target.priority_default::text))::regclass) as moved_id
+      select g.*, nextval((v_lanes ->> case when target.ordering = 'strict' then target.priority_default::text
+                                            else coalesce(g.origin ->> 'priority', target.priority_default::text) end)::regclass) as moved_id,
+             case target.ordering when 'strict' then '' when 'key' then g.origin ->> 'ordering_key' end as line
       from (select * from gone order by gone.id) g
     ), moved as (
       insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
-                                    max_deliveries, last_error, origin)
+                                    max_deliveries, ordering_key, order_no, key, due_at, idempotency_key, payload_hash, last_error, origin)
       select n.moved_id, target.id, at, at + target.ttl, n.payload, n.body, n.content_type, n.headers, n.tag, n.correlation_id,
-             (n.origin ->> 'max_deliveries')::int, n.last_error,
+             (n.origin ->> 'max_deliveries')::int, n.line, case when n.line is not null then nextval('holdfast.order_no') end,
+             n.origin ->> 'key', case when n.origin ? 'key' then at end, f.key,
+             case when f.key is not null then holdfast._payload_hash(n.payload, n.body) end, n.last_error,
              n.origin || jsonb_build_object('redrives', coalesce((n.origin ->> 'redrives')::int, 0) + 1, 'redriven_at', at)
-      from numbered n
+      from numbered n left join lateral (select n.origin ->> 'idempotency_key' as key where v_free -> (n.origin ->> 'idempotency_key') = to_jsonb(n.id)) f on true
+      order by n.id
     )
     select n.id, n.moved_id from numbered n order by n.id;
 end $$;
-comment on function holdfast._move_back is 'Move dead letters into a queue, under new ids, with their deliveries at zero';
+comment on function holdfast._move_back is
+  'Move dead letters into a queue, under new ids, with their deliveries at zero; ordered ones to the end of their lines';
 
 create or replace function holdfast.discard(queue text, ids bigint[]) returns bigint[]
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp

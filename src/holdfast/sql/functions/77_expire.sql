@@ -50,6 +50,11 @@ begin
   into v_free, v_held, met, from_at, from_id from met c;
   dear := clock_timestamp() > v_began + (300 + 5 * met) * interval '1 microsecond';
   v_free := array(select m.id from holdfast.message m where m.id = any (v_free) and m.expires_at <= at for update skip locked);
+  if lane.ordering is not null then
+    -- The end of a head passes the baton: not while somebody has its successor locked.
+    v_free := holdfast._can_end(lane.queue_id, v_free);
+    v_held := holdfast._can_end(lane.queue_id, v_held);
+  end if;
   if queue.expire_in_flight and v_held <> '{}' then
     v_free := v_free || holdfast._take_from_leases(v_held);
   end if;

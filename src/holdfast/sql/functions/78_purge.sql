@@ -40,6 +40,9 @@ begin
     return;
   end if;
   v_free := array(select m.id from holdfast.message m where m.id = any (v_scan.fresh) for update skip locked);
+  if lane.ordering is not null then
+    v_free := holdfast._can_end(lane.queue_id, v_free);
+  end if;
   gone := cardinality(holdfast._end(lane.queue_id, v_free, 'discarded', at));
   -- Locked by somebody who may let go of it: for claims to find again.
   v_free := array(select i from unnest(v_scan.fresh) i where i not in (select unnest(v_free)));

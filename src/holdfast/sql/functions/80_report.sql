@@ -198,7 +198,7 @@ create or replace function holdfast._held(token bigint, lane_id int) returns set
 as $$
 begin
   return query
-    select l.token, m.id, q.name, m.payload, m.body, m.content_type, m.headers, n.priority::int, m.key, m.ordering_key,
+    select l.token, m.id, q.name, m.payload, m.body, m.content_type, m.headers, n.priority::int, m.key, nullif(m.ordering_key, ''),
            m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, q.max_deliveries),
            m.enqueued_at, l.deadline, m.last_error, m.origin
     from holdfast.lease l join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
@@ -221,7 +221,7 @@ comment on function holdfast.held is 'The messages that are held under this toke
 
 create or replace function holdfast._entry(message holdfast.message, queue text, state text) returns holdfast.entry language sql stable
   return ((message).id, queue, state, (message).payload, (message).body, (message).content_type, (message).headers,
-          (select l.priority::int from holdfast.lane l where l.id = (message).id >> 40), (message).key, (message).ordering_key,
+          (select l.priority::int from holdfast.lane l where l.id = (message).id >> 40), (message).key, nullif((message).ordering_key, ''),
           (message).correlation_id, (message).tag, coalesce((message).deliveries, 0), coalesce((message).failures, 0),
           coalesce((message).max_deliveries, (select q.max_deliveries from holdfast.queue q where q.id = (message).queue_id)),
           (message).enqueued_at, case when isfinite((message).due_at) then (message).due_at end, (message).expires_at,
@@ -242,6 +242,10 @@ begin
         cross join lateral unnest(l.ids) i(id)
       where i.id > after order by i.id limit _of_state."limit");
     return query select m.* from unnest(v_ids) i(id) cross join lateral (select m.* from holdfast.message m where m.id = i.id offset 0) m;
+  elsif state = 'blocked' then
+    return query
+      select m.* from holdfast.message m where m.id >> 40 = lane.id and m.due_at = 'infinity' and m.id > after
+      order by m.due_at, m.id limit _of_state."limit";
   elsif state = 'scheduled' then
     return query
       select w.* from (select m.* from holdfast.message m where m.id >> 40 = lane.id and m.due_at > at and m.due_at < 'infinity'
@@ -275,9 +279,9 @@ declare
   v_shown int;
 begin
   perform holdfast._check_limit("limit");
-  if state is null or state not in ('ready', 'scheduled', 'in_flight', 'dead', 'archive') then
+  if state is null or state not in ('ready', 'scheduled', 'blocked', 'in_flight', 'dead', 'archive') then
     perform holdfast._fail('QH401', 'unknown state', format('Got %s.', coalesce(quote_literal(left(state, 50)), 'null')),
-      'state takes ready, scheduled, in_flight, dead or archive.');
+      'state takes ready, scheduled, blocked, in_flight, dead or archive.');
   end if;
   if state = 'dead' then
     return query select (holdfast._entry(d, q.name, 'dead')).* from holdfast.queue q

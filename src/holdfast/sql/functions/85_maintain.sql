@@ -11,26 +11,34 @@ declare
   v_next bigint;
   v_cursor bigint := coalesce(pg_sequence_last_value(lane.cursor), 0);
   v_stranded bigint[];
+  v_parked bigint[];
 begin
   select greatest(b.audited, lane.id::bigint << 40) into v_from from holdfast.boot b where b.lane_id = lane.id;
   with chunk as (
     select m.id, m.due_at from holdfast.message m where m.id > v_from and m.id < v_cursor order by m.id limit 2000
   ), suspect as (
     select c.id from chunk c where c.due_at is null or c.due_at = '-infinity'
+  ), parked as (
+    select c.id from chunk c where c.due_at = 'infinity'
   ), leased as (
     select h.id from holdfast._holders(array(select s.id from suspect s)) h
   )
   select (select max(c.id) from chunk c), array(
            select s.id from suspect s where s.id not in (select l.id from leased l) and not exists (
-             select from (select g.hi from holdfast.gap g where g.lane_id = lane.id and g.lo <= s.id order by g.lo desc limit 1) g where g.hi >= s.id))
-  into v_next, v_stranded;
+             select from (select g.hi from holdfast.gap g where g.lane_id = lane.id and g.lo <= s.id order by g.lo desc limit 1) g where g.hi >= s.id)),
+         array(select p.id from parked p)
+  into v_next, v_stranded, v_parked;
+  if v_parked <> '{}' then
+    -- Parked behind a living head it waits for the baton; behind nobody it would wait for ever.
+    v_stranded := v_stranded || holdfast._orphans(lane.queue_id, v_parked);
+  end if;
   update holdfast.message m set due_at = at
   where m.id = any (array(select s.id from holdfast.message s where s.id = any (v_stranded)
-                          and (s.due_at is null or s.due_at = '-infinity') for update skip locked));
+                          and (s.due_at is null or s.due_at in ('-infinity', 'infinity')) and s.blocks_since is null for update skip locked));
   update holdfast.boot b set audited = coalesce(v_next, 0) where b.lane_id = lane.id and b.audited <> coalesce(v_next, 0);
   return coalesce(cardinality(v_stranded), 0);
 end $$;
-comment on function holdfast._audit is 'Under the lane lock: look at the next 2,000 messages behind the cursor, and make those due that nobody holds';
+comment on function holdfast._audit is 'Under the lane lock: look at the next 2,000 messages behind the cursor, and make those due that nobody holds, or that are parked behind nobody';
 
 create or replace function holdfast._tally(counted int, at timestamptz) returns void language plpgsql volatile
 as $$

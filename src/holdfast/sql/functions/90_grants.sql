@@ -14,8 +14,8 @@ begin
   for v_grant in
     select * from (values
       ('holdfast_producer', '{send,send_batch,send_many,now}'::text[]),
-      ('holdfast_consumer', '{read,log_stats,claim,next,ack,nack,release,extend,held,holders,listen,browse,message,queue_stats,now}'),
-      ('holdfast_monitor', '{queue_stats,queues,leases,log_stats,now}'),
+      ('holdfast_consumer', '{read,log_stats,claim,next,ack,nack,release,extend,held,holders,listen,browse,message,queue_stats,blocked_keys,now}'),
+      ('holdfast_monitor', '{queue_stats,queues,leases,log_stats,blocked_keys,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
     ) g(role, verbs)
@@ -26,7 +26,7 @@ begin
              from pg_proc p where p.pronamespace = 'holdfast'::regnamespace and p.proname = any (v_grant.verbs));
     if v_grant.role in ('holdfast_producer', 'holdfast_admin') then
       execute format('grant insert (queue, payload, body, content_type, headers, priority, deliver_at, expires_at, correlation_id, tag, '
-                     'max_deliveries) on holdfast.inbox to %I', v_grant.role);
+                     'max_deliveries, ordering_key, key, idempotency_key) on holdfast.inbox to %I', v_grant.role);
       execute format('grant usage on sequence holdfast.inbox_n to %I', v_grant.role);
     end if;
   end loop;

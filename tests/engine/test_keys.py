@@ -1,0 +1,273 @@
+"""Keys: messages that replace each other, and messages that are sent once.
+
+1. Of a replaceable key one message waits: sending again replaces all that the sender said, and keeps the id and the
+   place; another queue's message of the same key is another one.
+2. A message that was handed out is not replaced: while it is held, and after a nack, a new one comes beside it.
+3. A released message was not worked on: it can be replaced.
+4. Of an idempotency key one message lives: the same payload answers with its id, another is an error. Once it has
+   ended, in whatever way but death, the key is free.
+5. A dead letter keeps its keys in origin, and gets them back when it is sent back, an idempotency key only if it is free.
+6. Batches treat keys as single sends do, one after the other.
+7. discard_key ends the messages of a key.
+8. A key goes with an ordering key: what replaces a message has its place in the line.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from tests.engine.engine import T0, Engine, payloads
+
+SECOND = timedelta(seconds=1)
+LEASE = timedelta(seconds=30)
+
+
+# --- 1 - 3: replaceable ------------------------------------------------------------------------------------
+
+
+def test_sending_again_replaces_the_message_and_keeps_its_id(queue: Engine) -> None:
+    first = queue.send("old", key="k", tag="red", headers={"a": 1}, ttl="1 h", max_deliveries=9)
+    queue.at(T0 + SECOND)
+    second = queue.value("send", queue="q", body=b"new", key="k", content_type="text/plain")
+
+    (row,) = queue.claim(10)
+
+    assert first == second == row["id"]
+    assert (row["payload"], row["body"], row["content_type"]) == (None, b"new", "text/plain")
+    assert (row["tag"], row["headers"], row["max_deliveries"], row["key"]) == (None, None, 5, "k")
+    assert row["enqueued_at"] == T0 + SECOND
+    assert queue.look("select expires_at is null from holdfast.message")
+
+
+def test_a_replaced_message_keeps_its_place(queue: Engine) -> None:
+    queue.send("old", key="k")
+    queue.at(T0 + SECOND)
+    queue.send("other", key="l")
+    queue.at(T0 + 2 * SECOND)
+    queue.send("new", key="k")
+
+    assert payloads(queue.claim(10)) == ["new", "other"]
+
+
+def test_a_new_delay_starts_the_wait_over(queue: Engine) -> None:
+    queue.send("old", key="k", delay="10 s")
+    queue.at(T0 + 5 * SECOND)
+    queue.send("new", key="k", delay="10 s")
+    queue.at(T0 + 10 * SECOND)
+    early = queue.claim(10)
+    queue.at(T0 + 15 * SECOND)
+
+    assert early == []
+    assert payloads(queue.claim(10)) == ["new"]
+
+
+def test_without_a_delay_a_delayed_message_is_replaced_and_due_at_once(queue: Engine) -> None:
+    queue.send("old", key="k", delay="10 s")
+    queue.send("new", key="k")
+
+    assert payloads(queue.claim(10)) == ["new"]
+
+
+def test_keys_of_two_queues_have_nothing_to_do_with_each_other(queue: Engine) -> None:
+    queue.create("other")
+
+    assert queue.send(1, key="k") != queue.send(2, key="k", queue="other")
+
+
+def test_a_message_in_flight_is_not_replaced(queue: Engine) -> None:
+    first = queue.send("old", key="k")
+    held = queue.claim_one()
+    second = queue.send("new", key="k")
+    third = queue.send("newer", key="k")
+
+    assert first != second == third
+    assert held["payload"] == "old"
+    assert payloads(queue.claim(10)) == ["newer"]
+
+
+@pytest.mark.parametrize("how", ["nack", "lease"])
+def test_a_message_that_came_back_stays_beside_a_newer_one(queue: Engine, how: str) -> None:
+    first = queue.send("old", key="k")
+    token = queue.claim_one()["token"]
+    if how == "nack":
+        queue.settle("nack", token)
+    else:
+        queue.at(T0 + LEASE)
+        queue.value("sweep", queue="q")
+
+    second = queue.send("new", key="k")
+
+    assert first != second
+    assert payloads(queue.claim(10)) == ["old", "new"]
+
+
+def test_a_released_message_can_be_replaced(queue: Engine) -> None:
+    first = queue.send("old", key="k")
+    queue.settle("release", queue.claim_one()["token"])
+
+    assert queue.send("new", key="k") == first
+    assert payloads(queue.claim(10)) == ["new"]
+
+
+def test_a_released_message_that_meets_a_newer_one_stays(queue: Engine) -> None:
+    queue.send("old", key="k")
+    token = queue.claim_one()["token"]
+    queue.send("new", key="k")
+    queue.settle("release", token)
+
+    assert sorted(payloads(queue.claim(10))) == ["new", "old"]
+
+
+# --- 4: idempotent -------------------------------------------------------------------------------------------
+
+
+def test_the_same_message_sent_again_is_the_first(queue: Engine) -> None:
+    first = queue.send({"a": 1, "b": 2}, idempotency_key="k")
+    again = queue.send({"b": 2, "a": 1}, idempotency_key="k")
+    held = queue.claim(10)
+    while_held = queue.send({"a": 1, "b": 2}, idempotency_key="k")
+
+    assert first == again == while_held
+    assert len(held) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "other"),
+    [
+        ({"payload": Jsonb(1)}, {"payload": Jsonb(2)}),
+        ({"payload": Jsonb("a")}, {"body": b"a"}),
+        ({}, {"payload": Jsonb(None)}),
+        ({"body": b""}, {}),
+    ],
+)
+def test_another_payload_is_an_error(queue: Engine, options: dict[str, Any], other: dict[str, Any]) -> None:
+    queue.value("send", queue="q", idempotency_key="k", **options)
+
+    with pytest.raises(psycopg.Error) as refused:
+        queue.value("send", queue="q", idempotency_key="k", **other)
+
+    assert refused.value.sqlstate == "QH222"
+    assert queue.stats()["depth"] == 1
+
+
+@pytest.mark.parametrize("end", ["ack", "discard", "expire"])
+def test_once_the_message_has_ended_its_key_is_free(queue: Engine, end: str) -> None:
+    first = queue.send(1, idempotency_key="k", ttl="1 s")
+    if end == "ack":
+        queue.settle("ack", queue.claim_one()["token"])
+    elif end == "discard":
+        queue.value("discard", queue="q", ids=[first])
+    else:
+        queue.at(T0 + SECOND)
+        queue.claim(1)
+
+    assert queue.send(2, idempotency_key="k") != first
+
+
+# --- 5: dead letters -----------------------------------------------------------------------------------------
+
+
+def test_a_dead_letter_keeps_its_keys_in_its_origin_and_gets_them_back(queue: Engine) -> None:
+    queue.create("p")
+    for name, options in (("q", {"idempotency_key": "i"}), ("p", {"key": "k"})):
+        id = queue.send(1, queue=name, max_deliveries=1, **options)
+        dead = queue.kill(id, queue=name)
+        origin = queue.row("message", queue=name, id=dead)["origin"]
+        (moved,) = queue.rows("redrive", queue=name)
+
+        assert {k: v for k, v in origin.items() if "key" in k} == options
+        assert queue.send(1, queue=name, **options) == moved["new_id"]
+
+
+def test_an_idempotency_key_that_is_taken_is_not_given_back(queue: Engine) -> None:
+    queue.kill(queue.send(1, idempotency_key="k", max_deliveries=1))
+    newer = queue.send(2, idempotency_key="k")
+
+    queue.rows("redrive", queue="q")
+
+    assert queue.send(2, idempotency_key="k") == newer
+    assert sorted(payloads(queue.claim(10))) == [1, 2]
+
+
+def test_two_deaths_of_one_key_are_two_dead_letters(queue: Engine) -> None:
+    for n in (1, 2):
+        queue.kill(queue.send(n, idempotency_key="k", max_deliveries=1))
+
+    moved = queue.rows("redrive", queue="q")
+
+    assert len(moved) == 2
+    assert sorted(payloads(queue.claim(10))) == [1, 2]
+
+
+# --- 6, 7: batches, discard ---------------------------------------------------------------------------------
+
+
+def test_in_a_batch_the_last_of_a_key_stays_and_an_idempotent_one_comes_once(queue: Engine) -> None:
+    messages = [
+        {"payload": 1, "key": "k"},
+        {"payload": 2},
+        {"payload": 3, "key": "k"},
+        {"payload": 4, "idempotency_key": "i"},
+        {"payload": 4, "idempotency_key": "i"},
+    ]
+
+    ids = queue.value("send_many", queue="q", messages=Jsonb(messages))
+
+    assert ids[0] == ids[2]
+    assert ids[3] == ids[4]
+    assert sorted(payloads(queue.claim(10))) == [2, 3, 4]
+
+
+def test_the_inbox_and_send_batch_take_keys(queue: Engine) -> None:
+    queue.conn.execute(
+        "insert into holdfast.inbox (queue, payload, key, idempotency_key) values"
+        " ('q', '1', 'k', null), ('q', '2', null, 'i')"
+    )
+    ids = queue.send_numbers(3, key="k")
+    again = queue.send(2, idempotency_key="i")
+
+    assert len(set(ids)) == 1
+    assert sorted((row["id"] in {*ids, again}, row["payload"]) for row in queue.claim(10)) == [
+        (True, 2),
+        (True, 2),
+    ]
+
+
+def test_discard_key_ends_what_has_the_key(queue: Engine) -> None:
+    held = queue.send(1, key="k")
+    token = queue.claim_one()["token"]
+    waiting = queue.send(2, key="k")
+    queue.send(3, key="l")
+
+    assert queue.value("discard_key", queue="q", key="k") == [held, waiting]
+    assert queue.settle("ack", token, [held]) == ([], [held])
+    assert payloads(queue.claim(10)) == [3]
+
+
+# --- 8: with order ---------------------------------------------------------------------------------------------
+
+
+def test_what_replaces_a_message_has_its_place_in_the_line(engine: Engine) -> None:
+    engine.create("q", ordering="key")
+    engine.send(1, ordering_key="a")
+    parked = engine.send("old", ordering_key="a", key="k")
+    engine.send(3, ordering_key="a")
+    token = engine.claim(10)[0]["token"]
+
+    again = engine.send("new", ordering_key="a", key="k")
+    early = engine.claim(10)
+    engine.settle("ack", token)
+
+    assert (parked, early) == (again, [])
+    assert payloads(engine.claim(10)) == ["new"]
+
+
+def test_the_same_key_in_another_line_is_another_message(engine: Engine) -> None:
+    engine.create("q", ordering="key")
+
+    assert engine.send(1, ordering_key="a", key="k") != engine.send(2, ordering_key="b", key="k")

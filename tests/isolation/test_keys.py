@@ -1,0 +1,149 @@
+"""Keys, with several sessions at the same moment.
+
+1. A message that somebody is replacing is not handed out: then the new one is, or the old one after a rollback.
+2. A message that is being claimed is not waited for: a new one is sent beside it.
+3. Of several who replace a message, the last to commit is delivered; they wait for each other.
+4. Of two who send with one idempotency key, the second waits for the first, and gets its id, or its own if the first
+   rolls back; so too within a long transaction, after a savepoint, and as long as its lock_timeout allows.
+5. discard_key waits for whoever is sending with the key.
+"""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from tests.isolation.scene import Scene, Session
+from tests.waiting import eventually
+
+
+def payload(scene: Scene, id: int) -> object:
+    return scene.watcher.value("select payload from holdfast.message where id = %s", [id])
+
+
+def end(session: Session, commits: bool) -> None:
+    if commits:
+        session.commit()
+    else:
+        session.rollback()
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_message_that_is_being_replaced_is_not_handed_out(scene: Scene, commits: bool) -> None:
+    sender, worker = scene.session("sender"), scene.session("worker")
+    id = worker.send(payload=Jsonb("old"), key="k")
+    again = sender.begin().send(payload=Jsonb("new"), key="k")
+    meanwhile = worker.take()
+    sender.execute("commit" if commits else "rollback")
+
+    taken = eventually(worker.take, what="it is handed out")
+
+    assert (again, meanwhile, taken) == (id, [], [id])
+    assert payload(scene, id) == ("new" if commits else "old")
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_message_that_is_being_claimed_gets_a_newer_one_beside_it(scene: Scene, commits: bool) -> None:
+    sender, worker = scene.session("sender"), scene.session("worker")
+    old = sender.send(payload=Jsonb("old"), key="k")
+    worker.begin().take()
+    new = sender.start(lambda: sender.send(payload=Jsonb("new"), key="k")).result()
+
+    end(worker, commits)
+
+    assert new != old
+    assert sorted(eventually(worker.take, what="the newer one comes")) == ([new] if commits else [old, new])
+
+
+def test_whoever_replaces_a_message_waits_for_the_one_before(scene: Scene) -> None:
+    one, two, worker = scene.session("one"), scene.session("two"), scene.session("worker")
+    id = worker.send(payload=Jsonb(0), key="k")
+    one.begin().send(payload=Jsonb(1), key="k")
+    waiting = two.start(lambda: two.send(payload=Jsonb(2), key="k")).blocked_by(one)
+    one.commit()
+
+    assert waiting.result() == id
+    assert worker.take() == [id]
+    assert payload(scene, id) == 2
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_two_first_senders_of_a_key_send_one_message(scene: Scene, commits: bool) -> None:
+    one, two = scene.sessions("sender", 2)
+    first = one.begin().send(payload=Jsonb(1), key="k")
+    waiting = two.start(lambda: two.send(payload=Jsonb(2), key="k")).blocked_by(one)
+
+    end(one, commits)
+
+    assert (waiting.result() == first) is commits
+    assert scene.messages() == 1
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_of_two_idempotent_senders_the_second_gets_the_id_of_the_first(scene: Scene, commits: bool) -> None:
+    one, two = scene.sessions("sender", 2)
+    first = one.begin().send(payload=Jsonb(1), idempotency_key="k")
+    waiting = two.start(lambda: two.send(payload=Jsonb(1), idempotency_key="k")).blocked_by(one)
+
+    end(one, commits)
+
+    assert (waiting.result() == first) is commits
+    assert scene.messages() == 1
+
+
+def test_an_idempotent_sender_with_another_payload_is_refused_after_the_commit(scene: Scene) -> None:
+    one, two = scene.sessions("sender", 2)
+    one.begin().send(payload=Jsonb(1), idempotency_key="k")
+    waiting = two.start(lambda: two.send(payload=Jsonb(2), idempotency_key="k")).blocked_by(one)
+
+    one.commit()
+
+    error = waiting.error()
+    assert isinstance(error, psycopg.Error)
+    assert error.sqlstate == "QH222"
+
+
+def test_a_savepoint_that_is_rolled_back_frees_the_key(scene: Scene) -> None:
+    one, two = scene.sessions("sender", 2)
+    one.begin().savepoint("s")
+    first = one.send(payload=Jsonb(1), idempotency_key="k")
+    one.rollback_to("s")
+    second = one.send(payload=Jsonb(2), idempotency_key="k")
+    one.commit()
+
+    assert first != second == two.send(payload=Jsonb(2), idempotency_key="k")
+
+
+def test_a_sender_waits_as_long_as_its_lock_timeout_allows(scene: Scene) -> None:
+    one, two = scene.sessions("sender", 2)
+    one.begin().send(payload=Jsonb(1), idempotency_key="k")
+    two.execute("set lock_timeout = '50ms'")
+
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        two.send(payload=Jsonb(1), idempotency_key="k")
+
+    one.rollback()
+
+
+def test_in_repeatable_read_an_idempotent_sender_is_told_to_try_again(scene: Scene) -> None:
+    one, two = scene.sessions("sender", 2)
+    two.begin("isolation level repeatable read").execute("select count(*) from holdfast.message")
+    one.send(payload=Jsonb(1), idempotency_key="k")
+
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        two.send(payload=Jsonb(1), idempotency_key="k")
+
+    two.rollback()
+    assert scene.messages() == 1
+
+
+def test_discard_key_waits_for_whoever_is_sending_with_it(scene: Scene) -> None:
+    sender, admin = scene.session("sender"), scene.session("admin")
+    id = sender.begin().send(payload=Jsonb(1), key="k")
+    discarding = admin.start(lambda: admin.value("select holdfast.discard_key('q', 'k')")).blocked_by(sender)
+
+    sender.commit()
+
+    assert discarding.result() == [id]
+    assert scene.messages() == 0
