@@ -38,7 +38,8 @@ SIGNATURES = {
     "holders": "queue text, ids bigint[]",
     "leases": 'queue text, "limit" integer = 100',
     "listen": "queue text, patience interval = '00:00:30'::interval",
-    "maintain": "",
+    "fast_mode": "",
+    "maintain": "budget interval = '00:00:00.1'::interval",
     "message": "queue text, id bigint",
     "nack": "queue text, token bigint, ids bigint[]?, delay interval?, error text?, strict boolean = false",
     "next": "queue text, token bigint, max integer = 1, lease interval?, consumer text?,"
@@ -53,13 +54,15 @@ SIGNATURES = {
     "resume_queue": "queue text",
     "send": "queue text, payload jsonb?, body bytea?, content_type text?, headers jsonb?, priority integer?,"
     " delay interval?, deliver_at timestamptz?, ttl interval?, expires_at timestamptz?, correlation_id uuid?,"
-    " tag text?, max_deliveries integer?",
+    " tag text?, max_deliveries integer?, alone boolean = false",
     "send_batch": "queue text, payloads jsonb[], content_type text?, headers jsonb?, priority integer?,"
     " delay interval?, deliver_at timestamptz?, ttl interval?, expires_at timestamptz?, correlation_id uuid?,"
-    " tag text?, max_deliveries integer?",
-    "send_many": "queue text, messages jsonb",
+    " tag text?, max_deliveries integer?, alone boolean = false",
+    "samples": "queue text, since timestamptz?, until timestamptz?",
+    "send_many": "queue text, messages jsonb, alone boolean = false",
     "set_clock": "at timestamptz",
     "sweep": "queue text",
+    "why": "queue text",
 }
 
 RESULTS = {
@@ -76,6 +79,7 @@ RESULTS = {
     "holders": "TABLE(id bigint, token bigint, consumer text, deadline timestamptz)",
     "leases": "TABLE(consumer text, priority integer, messages integer, deadline timestamptz)",
     "listen": "text",
+    "fast_mode": "void",
     "maintain": "jsonb",
     "message": "SETOF holdfast.entry",
     "nack": "holdfast.settlement",
@@ -88,14 +92,19 @@ RESULTS = {
     "release": "holdfast.settlement",
     "repair": "integer",
     "resume_queue": "boolean",
+    "samples": "TABLE(began timestamptz, ended timestamptz, sent bigint, done bigint, failed bigint,"
+    " dead bigint, expired bigint, discarded bigint, nacked bigint, lapsed bigint, moved bigint,"
+    " depth bigint, ready bigint, scheduled bigint, blocked bigint, in_flight bigint,"
+    " oldest_age interval, exact boolean, waiting jsonb, processing jsonb)",
     "send": "bigint",
     "send_batch": "bigint[]",
     "send_many": "bigint[]",
     "set_clock": "void",
     "sweep": "integer",
+    "why": "SETOF holdfast.finding",
 }
 
-STABLE = {"browse", "held", "holders", "leases", "message", "queue_stats", "queues"}
+STABLE = {"browse", "held", "holders", "leases", "message", "queue_stats", "queues", "samples", "why"}
 # now() is inlined into every statement that uses it: a security definer would be called.
 INLINED = {"now"}
 # They read queue and lane rows, and no table that grows with the messages.
@@ -103,6 +112,7 @@ CONFIGURING = {
     "configure_defaults",
     "configure_queue",
     "create_queue",
+    "fast_mode",
     "listen",
     "pause_queue",
     "queues",
@@ -311,6 +321,9 @@ def test_functions_do_not_read_the_clock_but_through_now(functions: list[dict[st
         "maintain",
     }
     measuring |= {"_end_overdue_holders", "set_clock", "claim"}
+    # What PostgreSQL says of sessions and transactions is in real time too.
+    measuring |= {"_maintain_lanes", "_maintain_queues", "_tally", "_why_lanes", "_why_senders"}
+    measuring |= {"_old_snapshots"}
     readers = {
         row["name"]
         for row in functions
@@ -322,7 +335,7 @@ def test_functions_do_not_read_the_clock_but_through_now(functions: list[dict[st
     assert readers <= measuring
 
 
-@pytest.mark.parametrize("table", ["lease", "gap", "boot", "tally", "inbox"])
+@pytest.mark.parametrize("table", ["lease", "gap", "boot", "tally", "probe", "inbox"])
 def test_volatile_tables_are_unlogged(conn: Conn, table: str) -> None:
     kind = conn.execute(
         "select relpersistence::text from pg_class where oid = %s::regclass", [f"holdfast.{table}"]
@@ -331,7 +344,7 @@ def test_volatile_tables_are_unlogged(conn: Conn, table: str) -> None:
     assert kind.fetchone() == ("u",)
 
 
-@pytest.mark.parametrize("table", ["queue", "lane", "message", "defaults"])
+@pytest.mark.parametrize("table", ["queue", "lane", "message", "defaults", "sample"])
 def test_durable_tables_are_logged(conn: Conn, table: str) -> None:
     kind = conn.execute(
         "select relpersistence::text from pg_class where oid = %s::regclass", [f"holdfast.{table}"]

@@ -127,6 +127,9 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH403", "unknown field", call("redrive", filter={"colour": 1})),
     ("QH403", "no object", call("redrive", filter=Jsonb([]))),
     ("QH403", "time", call("redrive", filter={"dead_before": "soon"})),
+    ("QH421", "samples", call("samples", since="2031-01-01", until="2030-01-01")),
+    ("QH422", "maintain", lambda engine: engine.value("maintain", budget="11 s")),
+    ("QH422", "null", lambda engine: engine.value("maintain", budget=None)),
 ]
 
 

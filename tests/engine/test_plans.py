@@ -133,7 +133,9 @@ OTHER: dict[str, Work] = {
     "browse dead": lambda engine: engine.rows("browse", queue="mortal", state="dead", limit=5),
     "redrive": lambda engine: engine.rows("redrive", queue="mortal", limit=5),
     "discard": lambda engine: engine.value("discard", queue="q", ids=[1, 2, 3]),
-    "maintain": lambda engine: engine.value("maintain"),
+    "maintain": lambda engine: engine.value("maintain", budget="10 s"),
+    "why": lambda engine: engine.rows("why", queue="q"),
+    "samples": lambda engine: (engine.value("maintain"), engine.rows("samples", queue="q")),
     "repair": lambda engine: engine.value("repair"),
     "drop_queue": lambda engine: engine.value("drop_queue", queue="q"),
 }
@@ -144,7 +146,7 @@ POSITIONS = {"message_due": (1, 2), "lease_upto": (1, 2), "lease_deadline": (1, 
 # A GIN index can only be read by bitmap, and an id is in one lease; a token has a few leases.
 EXACT = {"lease_scattered", "lease_pkey"}
 # They want a lane as a whole, to forget it or to count it; and these the range of ids that a lease holds.
-WHOLE = {"repair", "drop_queue", "maintain"}
+WHOLE = {"repair", "drop_queue"}
 SETTLED = {("ack", "message_pkey"), ("next", "message_pkey")}
 
 

@@ -31,6 +31,9 @@ BUILT_IN: dict[str, Any] = {
     "shards": 1,
     "notify": True,
     "max_payload": 1048576,
+    "budget": "deliveries",
+    "lapse_is_failure": False,
+    "durability": "durable",
 }
 
 

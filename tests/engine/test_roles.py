@@ -24,7 +24,7 @@ from tests.fix_database import fresh_database
 Conn = psycopg.Connection[Any]
 
 VERBS: dict[str, set[str]] = {
-    "holdfast_producer": {"send", "send_batch", "send_many", "now"},
+    "holdfast_producer": {"send", "send_batch", "send_many", "fast_mode", "now"},
     "holdfast_consumer": {
         "claim",
         "next",
@@ -38,9 +38,10 @@ VERBS: dict[str, set[str]] = {
         "browse",
         "message",
         "queue_stats",
+        "fast_mode",
         "now",
     },
-    "holdfast_monitor": {"queue_stats", "queues", "leases", "now"},
+    "holdfast_monitor": {"queue_stats", "queues", "leases", "samples", "why", "now"},
     "holdfast_admin": set(SIGNATURES),
     "nobody": set(),
 }
@@ -61,6 +62,7 @@ CALLS: dict[str, str] = {
     "holders": "'q', '{}'",
     "leases": "'q'",
     "listen": "'q'",
+    "fast_mode": "",
     "maintain": "",
     "message": "'q', 1",
     "nack": "'q', 1",
@@ -73,11 +75,13 @@ CALLS: dict[str, str] = {
     "release": "'q', 1",
     "repair": "'q'",
     "resume_queue": "'paused'",
+    "samples": "'q'",
     "send": "'q'",
     "send_batch": "'q', '{}'",
     "send_many": "'q', '[]'",
     "set_clock": "'2030-01-01Z'",
     "sweep": "'q'",
+    "why": "'q'",
 }
 
 
@@ -223,7 +227,7 @@ def test_no_role_can_change_the_schema(admin: Conn, role: str) -> None:
         "create table holdfast.mine ()",
         "create function holdfast.mine() returns int language sql return 1",
         "drop function holdfast.now()",
-        "alter function holdfast.send_many(text, jsonb) reset all",
+        "alter function holdfast.send_many(text, jsonb, boolean) reset all",
         "drop table holdfast.message",
         "create trigger mine before insert on holdfast.message"
         " execute function suppress_redundant_updates_trigger()",

@@ -35,6 +35,9 @@ BUILT_IN: Config = {
     "shards": 1,
     "notify": True,
     "max_payload": 1048576,
+    "budget": "deliveries",
+    "lapse_is_failure": False,
+    "durability": "durable",
 }
 SECONDS = {"0 s": 0, "30 s": 30, "2 hours": 7200, "300 s": 300, "1 min": 60}
 
@@ -59,6 +62,9 @@ fields: dict[str, st.SearchStrategy[Any]] = {
     "shards": st.sampled_from((1, 2)),
     "notify": st.booleans(),
     "max_payload": st.integers(1, 67108864),
+    "budget": st.sampled_from(("deliveries", "failures")),
+    "lapse_is_failure": st.booleans(),
+    "durability": st.sampled_from(("durable", "fast")),
 }
 nullable = {name: st.one_of(st.none(), values) for name, values in fields.items()}
 queue_changes = st.fixed_dictionaries(
@@ -78,7 +84,7 @@ changes = st.lists(
 TYPED = """
 select extract(epoch from lease)::float8, max_deliveries, dead_letter, backoff_base, backoff_factor,
        backoff_cap, backoff_jitter, extract(epoch from ttl)::float8, max_depth, priority_default, priorities,
-       shards, notify, max_payload
+       shards, notify, max_payload, budget, lapse_is_failure, fast
 from holdfast.queue where name = %s
 """
 
@@ -128,6 +134,9 @@ def typed(config: Config) -> tuple[Any, ...]:
             config[n]
             for n in ("max_depth", "priority_default", "priorities", "shards", "notify", "max_payload")
         ),
+        config["budget"],
+        config["lapse_is_failure"],
+        True if config["durability"] == "fast" else None,
     )
 
 

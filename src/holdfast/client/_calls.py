@@ -26,6 +26,7 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "after": "bigint",
         "alone": "boolean",
         "body": "bytea",
+        "budget": "interval",
         "config": "jsonb",
         "consumer": "text",
         "content_type": "text",
@@ -48,6 +49,7 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "payloads": "jsonb[]",
         "priority": "integer",
         "queue": "text",
+        "since": "timestamp with time zone",
         "state": "text",
         "strict": "boolean",
         "tag": "text",
@@ -55,6 +57,7 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "token": "bigint",
         "ttl": "interval",
         "unreadable_only": "boolean",
+        "until": "timestamp with time zone",
     }
 )
 

@@ -27,7 +27,9 @@
     ├── QueryError
     │   ├── InvalidStateError           QH401  422
     │   ├── InvalidLimitError           QH402  422
-    │   └── InvalidFilterError          QH403  422
+    │   ├── InvalidFilterError          QH403  422
+    │   ├── InvalidPeriodError          QH421  422
+    │   └── InvalidBudgetError          QH422  422
     ├── SchemaError
     │   ├── SchemaTooNewError           QH501  503
     │   ├── SchemaMissingError          QH502  503
@@ -253,6 +255,20 @@ class InvalidFilterError(QueryError):
     http_status = 422
 
 
+class InvalidPeriodError(QueryError):
+    """A period that ends before it begins."""
+
+    name = "invalid_period"
+    http_status = 422
+
+
+class InvalidBudgetError(QueryError):
+    """One call of maintain takes 1 ms to 10 s."""
+
+    name = "invalid_budget"
+    http_status = 422
+
+
 class SchemaError(HoldfastError):
     """The database's schema does not fit this client."""
 
@@ -310,6 +326,8 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH401": InvalidStateError,
         "QH402": InvalidLimitError,
         "QH403": InvalidFilterError,
+        "QH421": InvalidPeriodError,
+        "QH422": InvalidBudgetError,
         "QH501": SchemaTooNewError,
         "QH502": SchemaMissingError,
         "QH503": MigrationError,

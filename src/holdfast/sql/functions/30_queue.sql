@@ -77,9 +77,15 @@ begin
         perform holdfast._check_field(v_field, jsonb_typeof(v_value) = 'boolean', v_value, 'true or false');
       when 'max_payload' then
         perform holdfast._check_field(v_field, holdfast._whole(v_value, 1, 67108864), v_value, '1 to 67,108,864 bytes');
+      when 'budget' then
+        perform holdfast._check_field(v_field, v_value in ('"deliveries"', '"failures"'), v_value, '"deliveries" or "failures"');
+      when 'lapse_is_failure' then
+        perform holdfast._check_field(v_field, jsonb_typeof(v_value) = 'boolean', v_value, 'true or false');
+      when 'durability' then
+        perform holdfast._check_field(v_field, v_value in ('"durable"', '"fast"'), v_value, '"durable" or "fast"');
       else
         perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
-          'Fields: lease, max_deliveries, dead_letter, backoff, ttl, max_depth, priority_default, priorities, shards, notify, max_payload.');
+          'Fields: lease, max_deliveries, dead_letter, backoff, ttl, max_depth, priority_default, priorities, shards, notify, max_payload, budget, lapse_is_failure, durability.');
     end case;
   end loop;
 end $$;
@@ -111,7 +117,8 @@ comment on function holdfast._check_backoff is 'Refuse a bad backoff';
 create or replace function holdfast._builtin() returns jsonb language sql immutable
   return '{"lease": "30 s", "max_deliveries": 5, "dead_letter": null, "ttl": null, "max_depth": null,
            "backoff": {"base": "0 s", "factor": 2, "cap": "300 s", "jitter": 0},
-           "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576}'::jsonb;
+           "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576,
+           "budget": "deliveries", "lapse_is_failure": false, "durability": "durable"}'::jsonb;
 comment on function holdfast._builtin is 'The configuration of a queue of which nothing was said';
 
 create or replace function holdfast._merge(base jsonb, change jsonb) returns jsonb language sql immutable
@@ -147,6 +154,9 @@ begin
     shards = (effective ->> 'shards')::numeric::smallint,
     notify = (effective ->> 'notify')::boolean,
     max_payload = (effective ->> 'max_payload')::numeric::int,
+    budget = effective ->> 'budget',
+    lapse_is_failure = (effective ->> 'lapse_is_failure')::boolean,
+    fast = case when effective ->> 'durability' = 'fast' then true end,
     plain = true
   where q.name = _apply.queue;
   perform holdfast._make_lanes(_apply.queue);
@@ -203,7 +213,8 @@ begin
   update holdfast.queue q set
     asleep = holdfast._register('asleep_' || v_id),
     depth = holdfast._register('depth_' || v_id),
-    counted_at = holdfast._register('counted_at_' || v_id)
+    counted_at = holdfast._register('counted_at_' || v_id),
+    counters = holdfast._make_counters(v_id)
   where q.id = v_id;
   perform holdfast._apply(_create_queue.queue, holdfast._effective(_create_queue.queue, _create_queue.config));
   return true;
@@ -326,11 +337,13 @@ begin
     perform holdfast._drop_registers(v_lane);
   end loop;
   execute format('drop sequence %s, %s, %s', v_queue.asleep, v_queue.depth, v_queue.counted_at);
+  execute format('drop sequence %s', array_to_string(v_queue.counters, ', '));
   for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.id loop
     delete from holdfast.message m where m.id >= v_lane.id::bigint << 40 and m.id < (v_lane.id + 1)::bigint << 40;
     delete from holdfast.lease l where l.lane_id = v_lane.id;
     delete from holdfast.gap g where g.lane_id = v_lane.id;
     delete from holdfast.boot b where b.lane_id = v_lane.id;
+    delete from holdfast.probe p where p.lane_id = v_lane.id;
   end loop;
   delete from holdfast.tally t where t.queue_id = v_queue.id;
   delete from holdfast.queue q where q.id = v_queue.id;

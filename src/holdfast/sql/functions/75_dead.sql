@@ -29,6 +29,7 @@ begin
            'key', g.key, 'idempotency_key', g.idempotency_key, 'ordering_key', g.ordering_key, 'max_deliveries', g.max_deliveries,
            'redrives', g.origin -> 'redrives', 'enqueued_at', g.enqueued_at, 'died_at', at))
   from gone g join holdfast.lane l on l.id = g.id >> 40 order by g.id;
+  perform holdfast._count(queue.id, 'dead', cardinality(_bury.ids));
   perform holdfast._wake(v_grave);
 end $$;
 comment on function holdfast._bury is 'Move messages that used up their deliveries to the dead-letter queue; without one they end';
@@ -88,6 +89,7 @@ begin
   v_free := array(select m.id from holdfast.message m where m.id = any (v_ids)
                   and m.id not in (select h.id from holdfast._holders(v_ids) h) for update skip locked);
   return query select * from holdfast._move_back(v_target, v_free, holdfast.now());
+  perform holdfast._count(v_grave.id, 'moved', cardinality(v_free));
   perform holdfast._wake(v_target);
 end $$;
 comment on function holdfast.redrive is
@@ -169,21 +171,24 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_queue holdfast.queue := holdfast._queue(discard.queue);
+  v_grave int := (select q.id from holdfast.queue q where q.name = v_queue.dead_letter);
   v_ids bigint[];
+  v_dead bigint[];
   v_lease record;
 begin
-  v_ids := array(
-    select m.id from holdfast.message m where m.id = any (discard.ids)
-      and (m.queue_id = v_queue.id
-           or (m.origin ->> 'queue' = v_queue.name
-               and m.queue_id = (select q.id from holdfast.queue q where q.name = v_queue.dead_letter))));
+  select coalesce(array_agg(m.id), '{}'), coalesce(array_agg(m.id) filter (where m.queue_id = v_grave), '{}') into v_ids, v_dead
+  from holdfast.message m where m.id = any (discard.ids)
+    and (m.queue_id = v_queue.id or (m.queue_id = v_grave and m.origin ->> 'queue' = v_queue.name));
   -- Whoever holds one learns that it is gone: its id leaves the lease. (A claim that takes it at this moment keeps the id
   -- in its lease; it settles nothing.)
   for v_lease in select distinct h.token, h.part from holdfast._holders(v_ids) h order by 1, 2 loop
     update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i not in (select unnest(v_ids))), lo = null
     where l.token = v_lease.token and l.part = v_lease.part;
   end loop;
-  return holdfast._end(v_queue.id, v_ids, 'discarded', holdfast.now());
+  -- A dead letter ends where it lies.
+  v_dead := holdfast._end(v_grave, v_dead, 'discarded', holdfast.now());
+  v_ids := holdfast._end(v_queue.id, array(select i from unnest(v_ids) i where i <> all (v_dead)), 'discarded', holdfast.now());
+  return array(select i from unnest(v_ids || v_dead) i order by 1);
 end $$;
 comment on function holdfast.discard is
   'End messages of this queue, or dead letters that came from it, in whatever state they are; returns those that were there';
