@@ -3342,7 +3342,8 @@ begin
   values (queue.id, v_minute, v_began, at, v_growth[1:9], v_stats.ready, v_stats.scheduled, v_stats.blocked, v_stats.in_flight,
           v_stats.oldest_age, v_stats.exact, v_growth[12:19], holdfast._one_class(v_seconds, v_growth[2]), v_totals);
   delete from holdfast.sample s where s.queue_id = queue.id and s.minute = any (array(
-    select o.minute from holdfast.sample o where o.queue_id = queue.id and o.minute < at - interval '14 days' order by o.minute limit 100));
+    select o.minute from holdfast.sample o where o.queue_id = queue.id and o.minute < at - interval '14 days' order by o.minute limit 100
+    for update skip locked));
   return '{"sampled": 1}';
 end $$;
 comment on function holdfast._sample is 'Write the sample of this minute, unless it is there, and remove up to 100 that are older than 14 days';
@@ -3561,23 +3562,29 @@ create or replace function holdfast._maintain_lanes(until timestamptz) returns j
 as $$
 declare
   v_turn bigint := coalesce(pg_sequence_last_value('holdfast.turn'), 0);
-  v_did jsonb := '{"lanes": 0, "busy": 0, "booted": 0, "swept": 0, "found": 0}';
+  v_did jsonb := '{"lanes": 0, "busy": 0, "booted": 0, "swept": 0, "found": 0, "more": false}';
   v_lane holdfast.lane;
-  v_lanes int := 0;
 begin
-  for v_lane in select l.* from holdfast.lane l order by (l.id <= v_turn), l.id loop
+  if not exists (select from holdfast.lane l where l.id > v_turn) then
+    v_turn := 0;
+  end if;
+  for v_lane in select l.* from holdfast.lane l where l.id > v_turn order by l.id loop
+    if clock_timestamp() > until and v_did ->> 'lanes' <> '0' then
+      return v_did || '{"more": true}';
+    end if;
     if pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) and holdfast._unchanged(v_lane) then
       v_did := holdfast._add_up(v_did, holdfast._maintain_lane(v_lane, holdfast.now()));
     else
       v_did := holdfast._add_up(v_did, '{"busy": 1}');
     end if;
-    v_lanes := v_lanes + 1;
+    v_did := holdfast._add_up(v_did, '{"lanes": 1}');
     perform setval('holdfast.turn', v_lane.id);
-    exit when clock_timestamp() > until;
   end loop;
-  return holdfast._add_up(v_did, jsonb_build_object('lanes', v_lanes, 'more', v_lanes < (select count(*) from holdfast.lane)));
+  perform setval('holdfast.turn', 0);
+  return v_did;
 end $$;
-comment on function holdfast._maintain_lanes is 'Maintain lanes in turn until it is time, but for those that are busy';
+comment on function holdfast._maintain_lanes is
+  'Go on with the round over all lanes until it is time, or until the round is over; those that are busy are passed over';
 
 create or replace function holdfast._maintain_queue(queue holdfast.queue, until timestamptz) returns jsonb language plpgsql volatile
 as $$
@@ -3594,11 +3601,16 @@ create or replace function holdfast._maintain_queues(until timestamptz) returns 
 as $$
 declare
   v_turn bigint := coalesce(pg_sequence_last_value('holdfast.queue_turn'), 0);
-  v_did jsonb := '{"queues": 0, "sampled": 0}';
+  v_did jsonb := '{"queues": 0, "sampled": 0, "more": false}';
   v_queue holdfast.queue;
-  v_queues int := 0;
 begin
-  for v_queue in select q.* from holdfast.queue q order by (q.id <= v_turn), q.id loop
+  if not exists (select from holdfast.queue q where q.id > v_turn) then
+    v_turn := 0;
+  end if;
+  for v_queue in select q.* from holdfast.queue q where q.id > v_turn order by q.id loop
+    if clock_timestamp() > until and v_did ->> 'queues' <> '0' then
+      return v_did || '{"more": true}';
+    end if;
     -- The row lock keeps the queue from being dropped meanwhile, and nobody is waited for.
     if pg_try_advisory_xact_lock(holdfast._lane_lock() + 1, v_queue.id) then
       perform from holdfast.queue q where q.id = v_queue.id for key share skip locked;
@@ -3606,13 +3618,14 @@ begin
         v_did := holdfast._add_up(v_did, holdfast._maintain_queue(v_queue, until));
       end if;
     end if;
-    v_queues := v_queues + 1;
+    v_did := holdfast._add_up(v_did, '{"queues": 1}');
     perform setval('holdfast.queue_turn', v_queue.id);
-    exit when clock_timestamp() > until;
   end loop;
-  return holdfast._add_up(v_did, jsonb_build_object('queues', v_queues, 'more', v_queues < (select count(*) from holdfast.queue)));
+  perform setval('holdfast.queue_turn', 0);
+  return v_did;
 end $$;
-comment on function holdfast._maintain_queues is 'Maintain queues in turn until it is time, but for those that somebody else is working on';
+comment on function holdfast._maintain_queues is
+  'Go on with the round over all queues until it is time, or until the round is over; those that somebody else is working on are passed over';
 
 create or replace function holdfast.maintain(budget interval default '100 ms') returns jsonb
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
@@ -3641,7 +3654,7 @@ comment on function holdfast.maintain is
 -- why(): why is nothing moving?
 --
 -- One row for each thing that keeps messages from moving, or soon will, with what to do about it. A check is a function
--- that returns findings, none if there is nothing to say; they are listed in why(), one line each. All of them look at a
+-- that returns findings, none if there is nothing to say; they are listed in _findings(), one line each. All look at a
 -- bounded number of rows, whatever lies in the queue; nothing is changed and nobody is waited for.
 --
 -- severity: blocking (nothing moves because of it), warning (somebody should act), info (so it is meant to be), ok
@@ -3881,10 +3894,11 @@ begin
   return query
     select 'session', a.pid, a.usename::text, nullif(a.application_name, ''), a.state, a.xact_start, null::text
     from pg_stat_activity a where a.datname = current_database() and a.backend_xmin is not null and a.pid <> pg_backend_pid()
+      and a.backend_type <> 'autovacuum worker'
       and a.xact_start < clock_timestamp() - interval '5 minutes'
     union all
     select 'prepared transaction', null, p.owner::text, null, null, p.prepared, p.gid from pg_prepared_xacts p
-    where p.prepared < clock_timestamp() - interval '5 minutes'
+    where p.database = current_database() and p.prepared < clock_timestamp() - interval '5 minutes'
     union all
     select 'replication slot', s.active_pid, null, null, case when s.active then 'active' else 'inactive' end, null, s.slot_name::text
     from pg_replication_slots s where age(s.xmin) > 1000000
@@ -3951,17 +3965,23 @@ begin
     return;
   end if;
   select s.* into v_stats from holdfast.queue_stats(queue.name) s;
-  return query select * from holdfast._why_state(queue, v_stats, at);
-  return query select * from holdfast._why_leases(queue, v_stats, at);
-  return query select * from holdfast._why_keys(queue, v_stats);
-  return query select * from holdfast._why_limits(queue, v_stats, at);
-  return query select * from holdfast._why_budget(queue, at);
-  return query select * from holdfast._why_lanes(queue);
-  return query select * from holdfast._why_senders(queue);
-  return query select * from holdfast._why_snapshots();
-  return query select * from holdfast._why_upkeep(queue, at);
+  return query
+    select * from holdfast._why_state(queue, v_stats, at)
+    union all select * from holdfast._why_leases(queue, v_stats, at)
+    union all select * from holdfast._why_keys(queue, v_stats)
+    union all select * from holdfast._why_limits(queue, v_stats, at)
+    union all select * from holdfast._why_budget(queue, at)
+    union all select * from holdfast._why_lanes(queue)
+    union all select * from holdfast._why_senders(queue)
+    union all select * from holdfast._why_snapshots()
+    union all select * from holdfast._why_upkeep(queue, at);
+  if not found then
+    return next ('ok', 'ok', 'Nothing is in the way: messages are ready to be claimed.',
+      jsonb_build_object('ready', v_stats.ready, 'in_flight', v_stats.in_flight, 'oldest_age', v_stats.oldest_age),
+      'If none of them moves, nobody is claiming: look at the consumers.')::holdfast.finding;
+  end if;
 end $$;
-comment on function holdfast._findings is 'All findings about a queue, one check after the other';
+comment on function holdfast._findings is 'All findings about a queue, one check after the other; ok if there are none';
 
 create or replace function holdfast.why(queue text) returns setof holdfast.finding
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
@@ -3974,11 +3994,6 @@ begin
     select f.finding, f.severity, f.message, f.details, f.remedy
     from holdfast._findings(v_queue, holdfast.now()) with ordinality f(finding, severity, message, details, remedy, n)
     order by array_position('{blocking,warning,info}', f.severity), f.n;
-  if not found then
-    return next ('ok', 'ok', 'Nothing is in the way: messages are ready to be claimed.',
-      (select jsonb_build_object('ready', s.ready, 'in_flight', s.in_flight, 'oldest_age', s.oldest_age) from holdfast.queue_stats(v_queue.name) s),
-      'If none of them moves, nobody is claiming: look at the consumers.')::holdfast.finding;
-  end if;
 exception
   when internal_error then
     perform holdfast._check_there(v_queue);
@@ -4030,7 +4045,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '8e904f8f256d348baae8b475843197450f95ff9d1c1539817a2c3eac7fd404ac', false);
+values (0, 'functions', 'e2f21755ffed9c336ed0736aeeae996c7a1be92710b49b289d0cc7a3dcb29233', false);
 \else
 do $install$
 begin
@@ -4043,7 +4058,7 @@ begin
             (4, 'a961d7e9769f9ba2972cfa91e48560ec0b5358137c08ce0d9be402d3b569b15a'),
             (5, 'a961d7e9769f9ba2972cfa91e48560ec0b5358137c08ce0d9be402d3b569b15a'),
             (6, '36e6a787eacf97d3ece086aed2858a3f17114147fad326c4fde3cac02244bc2d'),
-            (0, '8e904f8f256d348baae8b475843197450f95ff9d1c1539817a2c3eac7fd404ac')
+            (0, 'e2f21755ffed9c336ed0736aeeae996c7a1be92710b49b289d0cc7a3dcb29233')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

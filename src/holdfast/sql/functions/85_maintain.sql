@@ -184,23 +184,29 @@ create or replace function holdfast._maintain_lanes(until timestamptz) returns j
 as $$
 declare
   v_turn bigint := coalesce(pg_sequence_last_value('holdfast.turn'), 0);
-  v_did jsonb := '{"lanes": 0, "busy": 0, "booted": 0, "swept": 0, "found": 0}';
+  v_did jsonb := '{"lanes": 0, "busy": 0, "booted": 0, "swept": 0, "found": 0, "more": false}';
   v_lane holdfast.lane;
-  v_lanes int := 0;
 begin
-  for v_lane in select l.* from holdfast.lane l order by (l.id <= v_turn), l.id loop
+  if not exists (select from holdfast.lane l where l.id > v_turn) then
+    v_turn := 0;
+  end if;
+  for v_lane in select l.* from holdfast.lane l where l.id > v_turn order by l.id loop
+    if clock_timestamp() > until and v_did ->> 'lanes' <> '0' then
+      return v_did || '{"more": true}';
+    end if;
     if pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) and holdfast._unchanged(v_lane) then
       v_did := holdfast._add_up(v_did, holdfast._maintain_lane(v_lane, holdfast.now()));
     else
       v_did := holdfast._add_up(v_did, '{"busy": 1}');
     end if;
-    v_lanes := v_lanes + 1;
+    v_did := holdfast._add_up(v_did, '{"lanes": 1}');
     perform setval('holdfast.turn', v_lane.id);
-    exit when clock_timestamp() > until;
   end loop;
-  return holdfast._add_up(v_did, jsonb_build_object('lanes', v_lanes, 'more', v_lanes < (select count(*) from holdfast.lane)));
+  perform setval('holdfast.turn', 0);
+  return v_did;
 end $$;
-comment on function holdfast._maintain_lanes is 'Maintain lanes in turn until it is time, but for those that are busy';
+comment on function holdfast._maintain_lanes is
+  'Go on with the round over all lanes until it is time, or until the round is over; those that are busy are passed over';
 
 create or replace function holdfast._maintain_queue(queue holdfast.queue, until timestamptz) returns jsonb language plpgsql volatile
 as $$
@@ -217,11 +223,16 @@ create or replace function holdfast._maintain_queues(until timestamptz) returns 
 as $$
 declare
   v_turn bigint := coalesce(pg_sequence_last_value('holdfast.queue_turn'), 0);
-  v_did jsonb := '{"queues": 0, "sampled": 0}';
+  v_did jsonb := '{"queues": 0, "sampled": 0, "more": false}';
   v_queue holdfast.queue;
-  v_queues int := 0;
 begin
-  for v_queue in select q.* from holdfast.queue q order by (q.id <= v_turn), q.id loop
+  if not exists (select from holdfast.queue q where q.id > v_turn) then
+    v_turn := 0;
+  end if;
+  for v_queue in select q.* from holdfast.queue q where q.id > v_turn order by q.id loop
+    if clock_timestamp() > until and v_did ->> 'queues' <> '0' then
+      return v_did || '{"more": true}';
+    end if;
     -- The row lock keeps the queue from being dropped meanwhile, and nobody is waited for.
     if pg_try_advisory_xact_lock(holdfast._lane_lock() + 1, v_queue.id) then
       perform from holdfast.queue q where q.id = v_queue.id for key share skip locked;
@@ -229,13 +240,14 @@ begin
         v_did := holdfast._add_up(v_did, holdfast._maintain_queue(v_queue, until));
       end if;
     end if;
-    v_queues := v_queues + 1;
+    v_did := holdfast._add_up(v_did, '{"queues": 1}');
     perform setval('holdfast.queue_turn', v_queue.id);
-    exit when clock_timestamp() > until;
   end loop;
-  return holdfast._add_up(v_did, jsonb_build_object('queues', v_queues, 'more', v_queues < (select count(*) from holdfast.queue)));
+  perform setval('holdfast.queue_turn', 0);
+  return v_did;
 end $$;
-comment on function holdfast._maintain_queues is 'Maintain queues in turn until it is time, but for those that somebody else is working on';
+comment on function holdfast._maintain_queues is
+  'Go on with the round over all queues until it is time, or until the round is over; those that somebody else is working on are passed over';
 
 create or replace function holdfast.maintain(budget interval default '100 ms') returns jsonb
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp

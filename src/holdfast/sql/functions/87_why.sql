@@ -1,7 +1,7 @@
 -- why(): why is nothing moving?
 --
 -- One row for each thing that keeps messages from moving, or soon will, with what to do about it. A check is a function
--- that returns findings, none if there is nothing to say; they are listed in why(), one line each. All of them look at a
+-- that returns findings, none if there is nothing to say; they are listed in _findings(), one line each. All look at a
 -- bounded number of rows, whatever lies in the queue; nothing is changed and nobody is waited for.
 --
 -- severity: blocking (nothing moves because of it), warning (somebody should act), info (so it is meant to be), ok
@@ -241,10 +241,11 @@ begin
   return query
     select 'session', a.pid, a.usename::text, nullif(a.application_name, ''), a.state, a.xact_start, null::text
     from pg_stat_activity a where a.datname = current_database() and a.backend_xmin is not null and a.pid <> pg_backend_pid()
+      and a.backend_type <> 'autovacuum worker'
       and a.xact_start < clock_timestamp() - interval '5 minutes'
     union all
     select 'prepared transaction', null, p.owner::text, null, null, p.prepared, p.gid from pg_prepared_xacts p
-    where p.prepared < clock_timestamp() - interval '5 minutes'
+    where p.database = current_database() and p.prepared < clock_timestamp() - interval '5 minutes'
     union all
     select 'replication slot', s.active_pid, null, null, case when s.active then 'active' else 'inactive' end, null, s.slot_name::text
     from pg_replication_slots s where age(s.xmin) > 1000000
@@ -311,17 +312,23 @@ begin
     return;
   end if;
   select s.* into v_stats from holdfast.queue_stats(queue.name) s;
-  return query select * from holdfast._why_state(queue, v_stats, at);
-  return query select * from holdfast._why_leases(queue, v_stats, at);
-  return query select * from holdfast._why_keys(queue, v_stats);
-  return query select * from holdfast._why_limits(queue, v_stats, at);
-  return query select * from holdfast._why_budget(queue, at);
-  return query select * from holdfast._why_lanes(queue);
-  return query select * from holdfast._why_senders(queue);
-  return query select * from holdfast._why_snapshots();
-  return query select * from holdfast._why_upkeep(queue, at);
+  return query
+    select * from holdfast._why_state(queue, v_stats, at)
+    union all select * from holdfast._why_leases(queue, v_stats, at)
+    union all select * from holdfast._why_keys(queue, v_stats)
+    union all select * from holdfast._why_limits(queue, v_stats, at)
+    union all select * from holdfast._why_budget(queue, at)
+    union all select * from holdfast._why_lanes(queue)
+    union all select * from holdfast._why_senders(queue)
+    union all select * from holdfast._why_snapshots()
+    union all select * from holdfast._why_upkeep(queue, at);
+  if not found then
+    return next ('ok', 'ok', 'Nothing is in the way: messages are ready to be claimed.',
+      jsonb_build_object('ready', v_stats.ready, 'in_flight', v_stats.in_flight, 'oldest_age', v_stats.oldest_age),
+      'If none of them moves, nobody is claiming: look at the consumers.')::holdfast.finding;
+  end if;
 end $$;
-comment on function holdfast._findings is 'All findings about a queue, one check after the other';
+comment on function holdfast._findings is 'All findings about a queue, one check after the other; ok if there are none';
 
 create or replace function holdfast.why(queue text) returns setof holdfast.finding
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
@@ -334,11 +341,6 @@ begin
     select f.finding, f.severity, f.message, f.details, f.remedy
     from holdfast._findings(v_queue, holdfast.now()) with ordinality f(finding, severity, message, details, remedy, n)
     order by array_position('{blocking,warning,info}', f.severity), f.n;
-  if not found then
-    return next ('ok', 'ok', 'Nothing is in the way: messages are ready to be claimed.',
-      (select jsonb_build_object('ready', s.ready, 'in_flight', s.in_flight, 'oldest_age', s.oldest_age) from holdfast.queue_stats(v_queue.name) s),
-      'If none of them moves, nobody is claiming: look at the consumers.')::holdfast.finding;
-  end if;
 exception
   when internal_error then
     perform holdfast._check_there(v_queue);
