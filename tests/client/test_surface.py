@@ -14,6 +14,7 @@ from holdfast import (
     AsyncHoldfast,
     Delivery,
     Entry,
+    Finding,
     Holder,
     Lease,
     LogStats,
@@ -21,6 +22,7 @@ from holdfast import (
     QueueStats,
     Record,
     Redriven,
+    Sample,
     Settlement,
 )
 from holdfast.client._bulk import COLUMNS
@@ -99,6 +101,8 @@ def test_arguments_without_a_default_are_those_that_may_not_be_none(conn: psycop
         (Lease, "select * from holdfast.leases('q')"),
         (QueueStats, "select * from holdfast.queue_stats('q')"),
         (QueueInfo, "select * from holdfast.queues()"),
+        (Sample, "select * from holdfast.samples('q')"),
+        (Finding, "select * from holdfast.why('q')"),
         (Redriven, "select * from holdfast.redrive('q')"),
         (Record, "select * from holdfast.read('q')"),
         (LogStats, "select * from holdfast.log_stats('log')"),

@@ -40,9 +40,10 @@ SIGNATURES = {
     "holders": "queue text, ids bigint[]",
     "leases": 'queue text, "limit" integer = 100',
     "listen": "queue text, patience interval = '00:00:30'::interval",
+    "fast_mode": "",
     "log_delete": 'queue text, seqs bigint[]?, tag text?, before bigint?, "limit" integer = 10000',
     "log_stats": "queue text",
-    "maintain": "",
+    "maintain": "budget interval = '00:00:00.1'::interval",
     "message": "queue text, id bigint",
     "nack": "queue text, token bigint, ids bigint[]?, delay interval?, error text?, strict boolean = false",
     "next": "queue text, token bigint, max integer = 1, lease interval?, consumer text?,"
@@ -61,16 +62,20 @@ SIGNATURES = {
     "resume_queue": "queue text",
     "send": "queue text, payload jsonb?, body bytea?, content_type text?, headers jsonb?, priority integer?,"
     " delay interval?, deliver_at timestamptz?, ttl interval?, expires_at timestamptz?, correlation_id uuid?,"
-    " tag text?, max_deliveries integer?, ordering_key text?, key text?, idempotency_key text?",
+    " tag text?, max_deliveries integer?, ordering_key text?, key text?, idempotency_key text?,"
+    " alone boolean = false",
+    "samples": "queue text, since timestamptz?, until timestamptz?",
     "send_batch": "queue text, payloads jsonb[], content_type text?, headers jsonb?, priority integer?,"
     " delay interval?, deliver_at timestamptz?, ttl interval?, expires_at timestamptz?, correlation_id uuid?,"
-    " tag text?, max_deliveries integer?, ordering_key text?, key text?, idempotency_key text?",
-    "send_many": "queue text, messages jsonb",
+    " tag text?, max_deliveries integer?, ordering_key text?, key text?, idempotency_key text?,"
+    " alone boolean = false",
+    "send_many": "queue text, messages jsonb, alone boolean = false",
     "set_clock": "at timestamptz",
     "sweep": "queue text",
     "take_rate": "limiter text, rate double precision, burst integer?, want integer = 1,"
     " partial boolean = false",
     "unblock": "queue text, key text?, how text = 'retry'::text",
+    "why": "queue text",
 }
 
 RESULTS = {
@@ -92,6 +97,7 @@ RESULTS = {
     "log_delete": "bigint",
     "log_stats": "TABLE(first_seq bigint, last_seq bigint, records bigint, trimmed bigint,"
     " oldest_age interval, exact boolean)",
+    "fast_mode": "void",
     "maintain": "jsonb",
     "message": "SETOF holdfast.entry",
     "nack": "holdfast.settlement",
@@ -107,6 +113,10 @@ RESULTS = {
     "repair": "integer",
     "replay": "TABLE(id bigint, new_id bigint, ended_at timestamptz)",
     "resume_queue": "boolean",
+    "samples": "TABLE(began timestamptz, ended timestamptz, sent bigint, done bigint, failed bigint,"
+    " dead bigint, expired bigint, discarded bigint, nacked bigint, lapsed bigint, moved bigint,"
+    " depth bigint, ready bigint, scheduled bigint, blocked bigint, in_flight bigint,"
+    " oldest_age interval, exact boolean, waiting jsonb, processing jsonb)",
     "send": "bigint",
     "send_batch": "bigint[]",
     "send_many": "bigint[]",
@@ -114,9 +124,21 @@ RESULTS = {
     "sweep": "integer",
     "take_rate": "holdfast.allowance",
     "unblock": "bigint",
+    "why": "SETOF holdfast.finding",
 }
 
-STABLE = {"blocked_keys", "browse", "held", "holders", "leases", "message", "queue_stats", "queues"}
+STABLE = {
+    "blocked_keys",
+    "browse",
+    "held",
+    "holders",
+    "leases",
+    "message",
+    "queue_stats",
+    "queues",
+    "samples",
+    "why",
+}
 # now() is inlined into every statement that uses it: a security definer would be called.
 INLINED = {"now"}
 # They read queue and lane rows, and no table that grows with the messages.
@@ -124,6 +146,7 @@ CONFIGURING = {
     "configure_defaults",
     "configure_queue",
     "create_queue",
+    "fast_mode",
     "listen",
     "pause_queue",
     "queues",
@@ -334,6 +357,9 @@ def test_functions_do_not_read_the_clock_but_through_now(functions: list[dict[st
     measuring |= {"_end_overdue_holders", "set_clock", "claim"}
     measuring |= {"_expire", "_expire_chunk", "_forget_old"}
     measuring |= {"_end_overdue_holders", "set_clock", "claim", "_take_due_in_order", "_take_fresh_in_order"}
+    # What PostgreSQL says of sessions and transactions is in real time too.
+    measuring |= {"_maintain_lanes", "_maintain_queues", "_tally", "_why_lanes", "_why_senders"}
+    measuring |= {"_old_snapshots"}
     readers = {
         row["name"]
         for row in functions
@@ -345,7 +371,7 @@ def test_functions_do_not_read_the_clock_but_through_now(functions: list[dict[st
     assert readers <= measuring
 
 
-@pytest.mark.parametrize("table", ["lease", "gap", "boot", "tally", "inbox"])
+@pytest.mark.parametrize("table", ["lease", "gap", "boot", "tally", "probe", "inbox"])
 def test_volatile_tables_are_unlogged(conn: Conn, table: str) -> None:
     kind = conn.execute(
         "select relpersistence::text from pg_class where oid = %s::regclass", [f"holdfast.{table}"]
@@ -355,7 +381,8 @@ def test_volatile_tables_are_unlogged(conn: Conn, table: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "table", ["queue", "lane", "message", "defaults", "limiter", "log", "tombstone", "archive_default"]
+    "table",
+    ["queue", "lane", "message", "defaults", "limiter", "log", "tombstone", "archive_default", "sample"],
 )
 def test_durable_tables_are_logged(conn: Conn, table: str) -> None:
     kind = conn.execute(

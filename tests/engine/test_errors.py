@@ -201,6 +201,9 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH411", "no outcome", call("replay", outcomes=[])),
     ("QH411", "period", call("replay", **{"from": "2030-01-02", "to": "2030-01-01"})),
     ("QH411", "target", call("replay", target="nowhere")),
+    ("QH421", "samples", call("samples", since="2031-01-01", until="2030-01-01")),
+    ("QH422", "maintain", lambda engine: engine.value("maintain", budget="11 s")),
+    ("QH422", "null", lambda engine: engine.value("maintain", budget=None)),
 ]
 
 

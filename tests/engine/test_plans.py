@@ -187,7 +187,9 @@ OTHER: dict[str, Work] = {
     "purge archive": lambda engine: engine.row("purge", queue="kept", states=["archive"], limit=5),
     "expire": lambda engine: (engine.at(T0 + timedelta(hours=2)), engine.value("maintain")),
     "discard": lambda engine: engine.value("discard", queue="q", ids=[1, 2, 3]),
-    "maintain": lambda engine: engine.value("maintain"),
+    "maintain": lambda engine: engine.value("maintain", budget="10 s"),
+    "why": lambda engine: engine.rows("why", queue="q"),
+    "samples": lambda engine: (engine.value("maintain"), engine.rows("samples", queue="q")),
     "repair": lambda engine: engine.value("repair"),
     "drop_queue": lambda engine: engine.value("drop_queue", queue="q"),
 }
@@ -199,7 +201,7 @@ POSITIONS |= {"message_order": (1, 2), "message_key": (1, 2), "message_idempoten
 # A GIN index can only be read by bitmap, and an id is in one lease; a token has a few leases.
 EXACT = {"lease_scattered", "lease_pkey"}
 # They want a lane as a whole, to forget it or to count it; and these the range of ids that a lease holds.
-WHOLE = {"repair", "drop_queue", "maintain", "expire"}
+WHOLE = {"repair", "drop_queue", "expire"}
 SETTLED = {("ack", "message_pkey"), ("next", "message_pkey")}
 
 

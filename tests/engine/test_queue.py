@@ -39,6 +39,9 @@ BUILT_IN: dict[str, Any] = {
     "keep_for": "7 days",
     "ordering": "none",
     "on_dead": "continue",
+    "budget": "deliveries",
+    "lapse_is_failure": False,
+    "durability": "durable",
 }
 
 

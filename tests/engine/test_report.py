@@ -19,6 +19,7 @@ import pytest
 from tests.engine.engine import T0, Engine, ids
 
 SECOND = timedelta(seconds=1)
+COUNTERS = ("sent", "ended", "done", "nacked", "lapsed", "dead", "failed", "expired", "discarded", "moved")
 FIGURES = ("ready", "scheduled", "blocked", "in_flight", "dead", "depth")
 
 
@@ -41,7 +42,7 @@ def test_an_empty_queue_has_zeros(queue: Engine) -> None:
         "oldest_age": None,
         "exact": True,
         "paused": False,
-        "counters": {"sent": 0, "ended": 0},
+        "counters": dict.fromkeys(COUNTERS, 0),
     }
 
 
@@ -88,7 +89,7 @@ def test_counters_tell_what_was_sent_and_what_ended(queue: Engine) -> None:
     queue.send_numbers(5)
     queue.settle("ack", queue.claim(2)[0]["token"])
 
-    assert queue.stats()["counters"] == {"sent": 5, "ended": 2}
+    assert queue.stats()["counters"] == dict.fromkeys(COUNTERS, 0) | {"sent": 5, "ended": 2, "done": 2}
 
 
 def test_the_oldest_age_is_that_of_the_oldest_ready_message(queue: Engine) -> None:

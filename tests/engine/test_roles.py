@@ -24,7 +24,7 @@ from tests.fix_database import fresh_database
 Conn = psycopg.Connection[Any]
 
 VERBS: dict[str, set[str]] = {
-    "holdfast_producer": {"send", "send_batch", "send_many", "now"},
+    "holdfast_producer": {"send", "send_batch", "send_many", "fast_mode", "now"},
     "holdfast_consumer": {
         "claim",
         "next",
@@ -41,9 +41,19 @@ VERBS: dict[str, set[str]] = {
         "message",
         "queue_stats",
         "blocked_keys",
+        "fast_mode",
         "now",
     },
-    "holdfast_monitor": {"queue_stats", "queues", "leases", "log_stats", "blocked_keys", "now"},
+    "holdfast_monitor": {
+        "queue_stats",
+        "queues",
+        "leases",
+        "log_stats",
+        "blocked_keys",
+        "samples",
+        "why",
+        "now",
+    },
     "holdfast_admin": set(SIGNATURES),
     "nobody": set(),
 }
@@ -68,6 +78,7 @@ CALLS: dict[str, str] = {
     "listen": "'q'",
     "log_delete": "'log', '{}'",
     "log_stats": "'log'",
+    "fast_mode": "",
     "maintain": "",
     "message": "'q', 1",
     "nack": "'q', 1",
@@ -83,6 +94,7 @@ CALLS: dict[str, str] = {
     "repair": "'q'",
     "replay": "'q'",
     "resume_queue": "'paused'",
+    "samples": "'q'",
     "send": "'q'",
     "send_batch": "'q', '{}'",
     "send_many": "'q', '[]'",
@@ -90,6 +102,7 @@ CALLS: dict[str, str] = {
     "sweep": "'q'",
     "take_rate": "'a', 1",
     "unblock": "'blocked'",
+    "why": "'q'",
 }
 
 
@@ -239,7 +252,7 @@ def test_no_role_can_change_the_schema(admin: Conn, role: str) -> None:
         "create table holdfast.mine ()",
         "create function holdfast.mine() returns int language sql return 1",
         "drop function holdfast.now()",
-        "alter function holdfast.send_many(text, jsonb) reset all",
+        "alter function holdfast.send_many(text, jsonb, boolean) reset all",
         "drop table holdfast.message",
         "create trigger mine before insert on holdfast.message"
         " execute function suppress_redundant_updates_trigger()",

@@ -160,7 +160,7 @@ def test_maintain_tells_what_it_did(queue: Engine) -> None:
     queue.claim(3, lease="1 s")
     queue.at(T0 + SECOND)
 
-    did = queue.value("maintain")
+    did = queue.value("maintain", budget="10 s")
 
     assert {name: did[name] for name in ("lanes", "busy", "booted", "swept", "found", "done")} == {
         "lanes": 2,
@@ -170,6 +170,30 @@ def test_maintain_tells_what_it_did(queue: Engine) -> None:
         "found": 0,
         "done": True,
     }
+
+
+def test_a_round_of_maintain_goes_on_from_call_to_call(queue: Engine) -> None:
+    for n in range(11):
+        queue.create(f"q{n}")
+    calls = [queue.value("maintain", budget="1 ms")]
+    while not calls[-1]["done"]:
+        calls.append(queue.value("maintain", budget="1 ms"))
+
+    assert sum(call["queues"] for call in calls) >= 12
+    assert sum(call["sampled"] for call in calls) == 12
+    assert queue.look("select count(*) from holdfast.probe") == 12
+
+
+def test_the_full_count_goes_on_from_call_to_call(queue: Engine) -> None:
+    queue.send_numbers(25_000, delay="1 h")
+    first = queue.value("maintain", budget="1 ms")
+    so_far = queue.stats()["scheduled"]
+    while not queue.value("maintain", budget="1 ms")["done"]:
+        pass
+
+    assert first["done"] is False
+    assert so_far == 10_001
+    assert queue.stats()["scheduled"] == 25_000
 
 
 def test_maintain_without_queues_has_nothing_to_do(engine: Engine) -> None:

@@ -57,6 +57,8 @@ class Ground(RuleBasedStateMachine):
         queue = self.model.queues[MAIN]
         queue.max_deliveries = config.get("max_deliveries", queue.max_deliveries)
         queue.shards = config.get("shards", queue.shards)
+        queue.budget = config.get("budget", queue.budget)
+        queue.lapse_is_failure = config.get("lapse_is_failure", queue.lapse_is_failure)
         if "lease" in config:
             queue.lease = duration(config["lease"])
         if "ttl" in config:

@@ -54,6 +54,7 @@ class Message:
     origin: Mapping[str, Any] | None = None
     held: Held | None = None
     allowed: int = UNLIMITED
+    budget: str | None = None
     after_crash: bool = False
 
     def expired(self, now: datetime) -> bool:
@@ -88,13 +89,19 @@ class Queue:
     ttl: timedelta | None = None
     shards: int = 1
     paused: bool = False
+    budget: str = "deliveries"
+    lapse_is_failure: bool = False
 
     def limit(self, message: Message) -> int:
         own = message.max_deliveries
         return self.max_deliveries if own is None else own
 
     def spent(self, message: Message) -> bool:
-        return 0 < self.limit(message) <= message.deliveries
+        return 0 < self.limit(message) <= self.used(message)
+
+    def used(self, message: Message) -> int:
+        """What of its budget a message has used up: deliveries or failures that have ended."""
+        return message.failures if self.budget == "failures" else message.deliveries
 
     def backoff(self, failures: int) -> timedelta:
         return timedelta(seconds=min(self.backoff_cap, self.backoff_base * self.backoff_factor**failures))
@@ -221,10 +228,11 @@ class Model:
             held=None,
             after_crash=False,
             deliveries=message.deliveries + 1,
-            failures=message.failures + failed,
+            failures=message.failures + (failed or queue.lapse_is_failure),
             last_error=message.last_error if error is None else error,
             due_at=self.now + wait,
             allowed=limit or UNLIMITED,
+            budget=queue.budget,
         )
 
     def buried(self, message: Message) -> Message | None:

@@ -115,5 +115,7 @@ configurations = st.fixed_dictionaries(
         "shards": st.sampled_from((1, 2)),
         "priorities": st.sampled_from(([0], [0, 9], [3])),
         "ttl": st.sampled_from((None, None, "2 hours", 0.2)),
+        "budget": st.sampled_from(("deliveries", "failures", "failures")),
+        "lapse_is_failure": st.booleans(),
     },
 )

@@ -41,6 +41,9 @@ BUILT_IN: Config = {
     "expire_in_flight": False,
     "keep": [],
     "keep_for": "7 days",
+    "budget": "deliveries",
+    "lapse_is_failure": False,
+    "durability": "durable",
 }
 SECONDS = {"0 s": 0, "30 s": 30, "2 hours": 7200, "300 s": 300, "1 min": 60}
 
@@ -66,6 +69,9 @@ fields: dict[str, st.SearchStrategy[Any]] = {
     "notify": st.booleans(),
     "max_payload": st.integers(1, 67108864),
     "throughput_limit": st.sampled_from((0.5, 10, 1_000_000)),
+    "budget": st.sampled_from(("deliveries", "failures")),
+    "lapse_is_failure": st.booleans(),
+    "durability": st.sampled_from(("durable", "fast")),
 }
 nullable = {name: st.one_of(st.none(), values) for name, values in fields.items()}
 queue_changes = st.fixed_dictionaries(
@@ -85,7 +91,7 @@ changes = st.lists(
 TYPED = """
 select extract(epoch from lease)::float8, max_deliveries, dead_letter, backoff_base, backoff_factor,
        backoff_cap, backoff_jitter, extract(epoch from ttl)::float8, max_depth, priority_default, priorities,
-       shards, notify, max_payload, throughput_limit
+       shards, notify, max_payload, throughput_limit, budget, lapse_is_failure, fast
 from holdfast.queue where name = %s
 """
 
@@ -136,6 +142,9 @@ def typed(config: Config) -> tuple[Any, ...]:
             for n in ("max_depth", "priority_default", "priorities", "shards", "notify", "max_payload")
         ),
         config["throughput_limit"],
+        config["budget"],
+        config["lapse_is_failure"],
+        True if config["durability"] == "fast" else None,
     )
 
 

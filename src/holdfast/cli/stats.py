@@ -1,4 +1,4 @@
-"""holdfast stats: the figures of one queue or of all."""
+"""holdfast stats: the figures of one queue or of all, now or minute by minute."""
 
 from __future__ import annotations
 
@@ -12,10 +12,34 @@ from rich.live import Live
 from holdfast.client import Holdfast, QueueNotFoundError, QueueStats
 
 from ._command import Invocation, command
-from ._output import table
+from ._output import named, table
 from ._values import duration
 
 COLUMNS = ("queue", "ready", "scheduled", "in_flight", "dead", "depth", "oldest_age", "exact", "paused")
+CLASSES = (
+    "under_10ms",
+    "under_100ms",
+    "under_1s",
+    "under_10s",
+    "under_1min",
+    "under_10min",
+    "under_1h",
+    "longer",
+)
+HISTORY = (
+    "ended",
+    "sent",
+    "done",
+    "nacked",
+    "dead",
+    "expired",
+    "depth",
+    "ready",
+    "in_flight",
+    "oldest_age",
+    "waited",
+    "took",
+)
 PAUSE = timedelta(seconds=2)
 SHORTEST = timedelta(seconds=0.1)
 
@@ -26,14 +50,35 @@ Every = Annotated[
     typer.Option("--every", parser=duration, metavar="DURATION", help="With --watch: how often."),
 ]
 
+History = Annotated[
+    bool, typer.Option("--history", help="Minute by minute, of one queue, as maintain wrote it down.")
+]
+Since = Annotated[
+    timedelta | None,
+    typer.Option("--since", parser=duration, metavar="DURATION", help="With --history: so far back (1h)."),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add this command."""
     command(app)(stats)
 
 
-def stats(invocation: Invocation, queue: Name = None, watch: Watch = False, every: Every = None) -> None:
+def stats(
+    invocation: Invocation,
+    queue: Name = None,
+    watch: Watch = False,
+    every: Every = None,
+    history: History = False,
+    since: Since = None,
+) -> None:
     """Show how many messages are ready, scheduled, in flight and dead."""
+    if history:
+        if queue is None or watch:
+            raise typer.BadParameter("--history is about one queue, and goes without --watch")
+        with invocation.client() as client:
+            show_history(invocation, client, queue, since)
+        return
     pause = PAUSE if every is None else every
     if pause < SHORTEST:
         raise typer.BadParameter(f"--every is at least {SHORTEST.total_seconds()} s")
@@ -42,6 +87,32 @@ def stats(invocation: Invocation, queue: Name = None, watch: Watch = False, ever
             follow(invocation, client, queue, pause.total_seconds())
         else:
             show(invocation, collect(client, queue))
+
+
+def show_history(
+    invocation: Invocation, client: Holdfast, queue: str, since: timedelta | None
+) -> None:
+    """Print the samples of one queue."""
+    samples = client.samples(queue, None if since is None else client.now() - since)
+    if invocation.output.as_json:
+        invocation.output.records(samples, (), "")
+        return
+    rows = [
+        {**named(sample), "waited": middle(sample.waiting), "took": middle(sample.processing)}
+        for sample in samples
+    ]
+    invocation.output.records(rows, HISTORY, f"{queue} has no samples: does anybody call maintain?")
+
+
+def middle(histogram: dict[str, int]) -> str | None:
+    """The class in which the median lies; none if nothing was counted."""
+    half = sum(histogram.values()) / 2
+    seen = 0
+    for name in CLASSES:
+        seen += histogram[name]
+        if seen >= half > 0:
+            return name.replace("_", " ")
+    return None
 
 
 def collect(client: Holdfast, queue: str | None) -> list[QueueStats]:

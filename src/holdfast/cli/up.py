@@ -230,6 +230,6 @@ class Stop:
         """From now on a signal is the ordinary end."""
         self._started = True
 
-    def wait(self) -> None:
-        """Stay until a signal comes."""
-        self._told.wait()
+    def wait(self, seconds: float | None = None) -> bool:
+        """Stay until a signal comes, or so long; says whether one came."""
+        return self._told.wait(seconds)

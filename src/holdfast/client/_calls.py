@@ -29,6 +29,7 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "alone": "boolean",
         "before": "bigint",
         "body": "bytea",
+        "budget": "interval",
         "burst": "integer",
         "config": "jsonb",
         "consumer": "text",
@@ -62,6 +63,7 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "queue": "text",
         "rate": "double precision",
         "seqs": "bigint[]",
+        "since": "timestamp with time zone",
         "state": "text",
         "states": "text[]",
         "strict": "boolean",
@@ -71,6 +73,7 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "token": "bigint",
         "ttl": "interval",
         "unreadable_only": "boolean",
+        "until": "timestamp with time zone",
         "want": "integer",
     }
 )

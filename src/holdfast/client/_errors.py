@@ -35,7 +35,9 @@
     │   ├── InvalidLimitError           QH402  422
     │   ├── InvalidFilterError          QH403  422
     │   ├── InvalidPurgeError           QH410  422
-    │   └── InvalidReplayError          QH411  422
+    │   ├── InvalidReplayError          QH411  422
+    │   ├── InvalidPeriodError          QH421  422
+    │   └── InvalidBudgetError          QH422  422
     ├── SchemaError
     │   ├── SchemaTooNewError           QH501  503
     │   ├── SchemaMissingError          QH502  503
@@ -327,6 +329,20 @@ class InvalidReplayError(QueryError):
     http_status = 422
 
 
+class InvalidPeriodError(QueryError):
+    """A period that ends before it begins."""
+
+    name = "invalid_period"
+    http_status = 422
+
+
+class InvalidBudgetError(QueryError):
+    """One call of maintain takes 1 ms to 10 s."""
+
+    name = "invalid_budget"
+    http_status = 422
+
+
 class SchemaError(HoldfastError):
     """The database's schema does not fit this client."""
 
@@ -456,6 +472,8 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH403": InvalidFilterError,
         "QH410": InvalidPurgeError,
         "QH411": InvalidReplayError,
+        "QH421": InvalidPeriodError,
+        "QH422": InvalidBudgetError,
         "QH501": SchemaTooNewError,
         "QH502": SchemaMissingError,
         "QH503": MigrationError,

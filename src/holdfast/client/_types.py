@@ -132,6 +132,43 @@ class QueueStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What happened in a queue between two looks, and what was in it at the second."""
+
+    began: datetime
+    ended: datetime
+    sent: int
+    done: int
+    failed: int
+    dead: int
+    expired: int
+    discarded: int
+    nacked: int
+    lapsed: int
+    moved: int
+    depth: int
+    ready: int
+    scheduled: int
+    blocked: int
+    in_flight: int
+    oldest_age: timedelta | None
+    exact: bool
+    waiting: dict[str, int]
+    processing: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One answer to the question why nothing is moving, and what to do about it."""
+
+    finding: str
+    severity: str
+    message: str
+    details: dict[str, Json]
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueInfo:
     """A queue: what was configured for it, and what is in force with the defaults."""
 

@@ -505,6 +505,105 @@ drop function if exists holdfast.send_batch(text, jsonb[], text, jsonb, int, int
 insert into holdfast.migration (version, name, checksum, breaking)
 values (5, 'order', 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f', false);
 
+-- ==================== 0006 samples ====================
+
+-- Figures over time, counters, and the settings budget, lapse_is_failure and durability.
+--
+-- holdfast.sample   one row a queue and minute, written by maintain(), kept 14 days
+-- holdfast.probe    volatile: what maintain() saw of a lane, summed up; samples are differences of it
+-- holdfast.finding  what why() returns
+--
+-- The counters of a queue are logged sequences, one for each thing that is not the plain way of a message: drawn
+-- from by those who do it, so that nobody waits for anybody, and nothing piles up.
+
+alter table holdfast.queue
+  add column budget text not null default 'deliveries',
+  add column lapse_is_failure boolean not null default false,
+  add column fast boolean,
+  add column counters regclass[];
+comment on column holdfast.queue.budget is 'what max_deliveries limits: deliveries or failures';
+comment on column holdfast.queue.lapse_is_failure is 'a lease that ran out counts as a failure too';
+comment on column holdfast.queue.fast is 'true: sends that are a transaction of their own do not wait for the disk; null: they do';
+comment on column holdfast.queue.counters is 'sequences, in the order of _counted(): how often each has happened since the queue was made';
+
+do $$
+declare
+  v_queue record;
+  v_kind text;
+  v_made regclass[];
+begin
+  for v_queue in select q.id from holdfast.queue q order by q.id loop
+    v_made := '{}';
+    foreach v_kind in array array['nacked', 'lapsed', 'dead', 'failed', 'expired', 'discarded', 'moved'] loop
+      execute format('create sequence holdfast.%I', v_kind || '_' || v_queue.id);
+      v_made := v_made || format('holdfast.%I', v_kind || '_' || v_queue.id)::regclass;
+    end loop;
+    update holdfast.queue q set counters = v_made where q.id = v_queue.id;
+  end loop;
+end $$;
+
+create type holdfast.finding as (finding text, severity text, message text, details jsonb, remedy text);
+comment on type holdfast.finding is 'One answer to the question why nothing is moving';
+
+create table holdfast.sample (
+  queue_id int not null references holdfast.queue on delete cascade,
+  minute timestamptz not null,
+  began timestamptz not null,
+  ended timestamptz not null,
+  figures bigint[] not null,
+  ready bigint not null,
+  scheduled bigint not null,
+  blocked bigint not null,
+  in_flight bigint not null,
+  oldest_age interval,
+  exact boolean not null,
+  waiting bigint[] not null,
+  processing bigint[] not null,
+  totals bigint[] not null,
+  primary key (queue_id, minute)
+);
+comment on table holdfast.sample is 'What happened in a queue between two looks of maintain(), a minute apart or more';
+comment on column holdfast.sample.figures is 'how many were sent and done, and then the counters in the order of _counted()';
+comment on column holdfast.sample.waiting is 'how many had waited how long when they were handed out, by the classes of _class(): an estimate';
+comment on column holdfast.sample.processing is 'how many took how long, by the same classes: an estimate';
+comment on column holdfast.sample.totals is 'what the next sample starts from: figures since the queue was made, then the sums over its probes';
+
+create unlogged table holdfast.probe (
+  lane_id int primary key,
+  start bigint not null,
+  looks bigint not null,
+  in_flight bigint not null,
+  waiting bigint[] not null
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+comment on table holdfast.probe is 'What maintain() has seen of a lane since the last crash, summed up';
+comment on column holdfast.probe.in_flight is 'the sum, over all looks, of how many were in flight';
+
+alter table holdfast.tally
+  add column lane_id int,
+  add column due_at timestamptz,
+  add column id bigint,
+  add column so_far bigint[],
+  add column busy interval,
+  add column rest_until timestamptz;
+comment on column holdfast.tally.lane_id is 'this and the next three: how far the count that is under way has come, and what it has found; null: none is';
+comment on column holdfast.tally.busy is 'how long the count under way has taken so far';
+comment on column holdfast.tally.rest_until is 'when the next count may begin, in real time';
+
+create sequence holdfast.queue_turn minvalue 0 start 0;
+comment on sequence holdfast.queue_turn is 'the queue that maintain() looked at last';
+create sequence holdfast.maintained_at minvalue 0 start 0;
+comment on sequence holdfast.maintained_at is 'when maintain() was last called, in microseconds';
+
+-- These have got an argument more.
+drop function if exists holdfast.maintain();
+drop function if exists holdfast._tally(int, timestamptz);
+drop function if exists holdfast.send(text, jsonb, bytea, text, jsonb, int, interval, timestamptz, interval, timestamptz, uuid, text, int);
+drop function if exists holdfast.send_batch(text, jsonb[], text, jsonb, int, interval, timestamptz, interval, timestamptz, uuid, text, int);
+drop function if exists holdfast.send_many(text, jsonb);
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (6, 'samples', '36e6a787eacf97d3ece086aed2858a3f17114147fad326c4fde3cac02244bc2d', false);
+
 -- ==================== 0000 functions ====================
 
 -- 10_clock.sql
@@ -877,9 +976,15 @@ begin
         perform holdfast._check_field(v_field, v_value in ('"none"', '"key"', '"strict"'), v_value, 'none, key or strict');
       when 'on_dead' then
         perform holdfast._check_field(v_field, v_value in ('"continue"', '"block"'), v_value, 'continue or block');
+      when 'budget' then
+        perform holdfast._check_field(v_field, v_value in ('"deliveries"', '"failures"'), v_value, '"deliveries" or "failures"');
+      when 'lapse_is_failure' then
+        perform holdfast._check_field(v_field, jsonb_typeof(v_value) = 'boolean', v_value, 'true or false');
+      when 'durability' then
+        perform holdfast._check_field(v_field, v_value in ('"durable"', '"fast"'), v_value, '"durable" or "fast"');
       else
         perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
-          'Fields: kind, lease, max_deliveries, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, retention.');
+          'Fields: kind, lease, max_deliveries, budget, lapse_is_failure, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, durability, retention.');
     end case;
   end loop;
 end $$;
@@ -913,6 +1018,7 @@ create or replace function holdfast._builtin() returns jsonb language sql immuta
            "keep_for": "7 days", "max_depth": null, "throughput_limit": null,
            "backoff": {"base": "0 s", "factor": 2, "cap": "300 s", "jitter": 0},
            "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576,
+           "budget": "deliveries", "lapse_is_failure": false, "durability": "durable",
            "ordering": "none", "on_dead": "continue", "retention": null}'::jsonb;
 comment on function holdfast._builtin is 'The configuration of a queue of which nothing was said';
 
@@ -961,6 +1067,9 @@ begin
     shards = (effective ->> 'shards')::numeric::smallint,
     notify = (effective ->> 'notify')::boolean,
     max_payload = (effective ->> 'max_payload')::numeric::int,
+    budget = effective ->> 'budget',
+    lapse_is_failure = (effective ->> 'lapse_is_failure')::boolean,
+    fast = case when effective ->> 'durability' = 'fast' then true end,
     ordering = nullif(effective ->> 'ordering', 'none'),
     on_dead = effective ->> 'on_dead',
     ordered = q.ordered or effective ->> 'ordering' <> 'none',
@@ -1049,7 +1158,8 @@ begin
   update holdfast.queue q set
     asleep = holdfast._register('asleep_' || v_id),
     depth = holdfast._register('depth_' || v_id),
-    counted_at = holdfast._register('counted_at_' || v_id)
+    counted_at = holdfast._register('counted_at_' || v_id),
+    counters = holdfast._make_counters(v_id)
   where q.id = v_id;
   perform holdfast._apply(_create_queue.queue, holdfast._effective(_create_queue.queue, _create_queue.config));
   return true;
@@ -1181,11 +1291,13 @@ begin
     perform holdfast._drop_registers(v_lane);
   end loop;
   execute format('drop sequence %s, %s, %s', v_queue.asleep, v_queue.depth, v_queue.counted_at);
+  execute format('drop sequence %s', array_to_string(v_queue.counters, ', '));
   for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.id loop
     delete from holdfast.message m where m.id >= v_lane.id::bigint << 40 and m.id < (v_lane.id + 1)::bigint << 40;
     delete from holdfast.lease l where l.lane_id = v_lane.id;
     delete from holdfast.gap g where g.lane_id = v_lane.id;
     delete from holdfast.boot b where b.lane_id = v_lane.id;
+    delete from holdfast.probe p where p.lane_id = v_lane.id;
   end loop;
   if v_queue.throttle is not null then
     execute format('drop sequence %s', v_queue.throttle);
@@ -1529,6 +1641,42 @@ end $$;
 comment on function holdfast.repair is
   'Make registers anew and start over as after a crash: every lease has expired. For one queue or all; unreadable_only: only lanes that a failover has left unreadable. Returns the number of lanes';
 
+-- 42_count.sql
+-- Counters: what happened to messages besides the plain way of send, claim and ack.
+--
+-- Each is a logged sequence of the queue. Drawing from one takes no lock that anybody waits for and leaves no dead row.
+-- It is not transactional: what was rolled back stays counted, and a crash may add up to 32.
+-- Sent and done are not counted at all: the first is how many ids were drawn, the second what is left of it.
+
+create or replace function holdfast._counted() returns text[] language sql immutable
+  return '{nacked,lapsed,dead,failed,expired,discarded,moved}'::text[];
+comment on function holdfast._counted is 'What is counted, in the order of queue.counters';
+
+create or replace function holdfast._make_counters(queue_id int) returns regclass[] language plpgsql volatile
+as $$
+begin
+  return array(select holdfast._make_sequence('sequence', k.kind || '_' || _make_counters.queue_id, '')
+               from unnest(holdfast._counted()) with ordinality k(kind, n) order by k.n);
+end $$;
+comment on function holdfast._make_counters is 'Make the counters of a queue';
+
+create or replace function holdfast._count(queue_id int, kind text, messages int) returns void language plpgsql volatile
+as $$
+begin
+  if messages > 0 and kind = any (holdfast._counted()) then
+    perform nextval(q.counters[array_position(holdfast._counted(), _count.kind)])
+    from holdfast.queue q cross join lateral generate_series(1, messages) where q.id = _count.queue_id;
+  end if;
+end $$;
+comment on function holdfast._count is 'Count something that happened to messages of a queue; what is not counted (done) passes';
+
+create or replace function holdfast._counts(queue holdfast.queue) returns bigint[] language plpgsql stable
+as $$
+begin
+  return array(select coalesce(pg_sequence_last_value(c.counter), 0) from unnest(queue.counters) with ordinality c(counter, n) order by c.n);
+end $$;
+comment on function holdfast._counts is 'The counters of a queue, in the order of _counted()';
+
 -- 45_end.sql
 -- The end of messages. Outside the short way of ack, a message ends here and nowhere else, or moves to another queue.
 --
@@ -1574,6 +1722,7 @@ begin
   if v_keys is not null then
     perform holdfast._pass_baton(_end.queue_id, v_keys, v_orders, v_heads, at);
   end if;
+  perform holdfast._count(_end.queue_id, _end.outcome, cardinality(v_ended));
   return v_ended;
 end $$;
 comment on function holdfast._end is 'End messages as done, expired, failed or discarded, and keep them if the queue says so; returns those that were there';
@@ -2312,11 +2461,30 @@ end $$;
 comment on function holdfast.listen is
   'Say that a consumer is about to sleep on this queue for so long. Returns the channel to LISTEN on; claim once more after that, then sleep';
 
+create or replace function holdfast._hurry(wanted boolean) returns void language plpgsql volatile
+as $$
+begin
+  -- Never for a transaction that may hold more than this call: its commit would be weakened as a whole.
+  if wanted then
+    perform set_config('synchronous_commit', 'off', true);
+  end if;
+end $$;
+comment on function holdfast._hurry is 'Let the commit of this transaction not wait for the disk, if wanted';
+
+create or replace function holdfast.fast_mode() returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform holdfast._hurry(true);
+end $$;
+comment on function holdfast.fast_mode is
+  'Let the commit of this transaction, with all that is in it, not wait for the disk: a crash of the server may lose its last moments';
+
 create or replace function holdfast.send(
   queue text, payload jsonb default null, body bytea default null, content_type text default null, headers jsonb default null,
   priority int default null, delay interval default null, deliver_at timestamptz default null, ttl interval default null,
   expires_at timestamptz default null, correlation_id uuid default null, tag text default null, max_deliveries int default null,
-  ordering_key text default null, key text default null, idempotency_key text default null
+  ordering_key text default null, key text default null, idempotency_key text default null, alone boolean default false
 ) returns bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
@@ -2329,13 +2497,13 @@ declare
   v_xid xid8;
   v_id bigint;
 begin
-  select q.id, q.kind, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, q.ordering, l.ids into v_queue
+  select q.id, q.kind, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, q.ordering, q.fast, l.ids into v_queue
   from holdfast.queue q left join holdfast.lane l on l.queue_id = q.id and l.priority = coalesce(send.priority, q.priority_default)
     and l.shard = pg_backend_pid() % q.shards
   where q.name = send.queue;
   if v_queue.ids is null or pg_column_size(payload) > v_queue.max_payload / 256 or num_nonnulls(body, content_type, headers, priority,
        delay, deliver_at, ttl, expires_at, tag, max_deliveries, ordering_key, key, idempotency_key, v_queue.ttl, v_queue.max_depth,
-       v_queue.ordering, pg_column_compression(payload)) > 0 then
+       v_queue.ordering, v_queue.fast, pg_column_compression(payload)) > 0 then
     -- Whatever is not a small payload and nothing else, to a lane that is there.
     if v_queue.id is null then
       perform holdfast._no_queue(send.queue);
@@ -2356,6 +2524,7 @@ begin
     if v_queue.max_depth is not null then
       perform holdfast._check_depth(holdfast._queue(send.queue), 1);
     end if;
+    perform holdfast._hurry(v_queue.fast and alone);
     v_queue.ids := coalesce(v_queue.ids, holdfast._ids(holdfast._queue(send.queue), priority));
   end if;
 
@@ -2439,7 +2608,7 @@ create or replace function holdfast.send_batch(
   queue text, payloads jsonb[], content_type text default null, headers jsonb default null, priority int default null,
   delay interval default null, deliver_at timestamptz default null, ttl interval default null, expires_at timestamptz default null,
   correlation_id uuid default null, tag text default null, max_deliveries int default null,
-  ordering_key text default null, key text default null, idempotency_key text default null
+  ordering_key text default null, key text default null, idempotency_key text default null, alone boolean default false
 ) returns bigint[]
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
@@ -2473,6 +2642,9 @@ begin
   end if;
   if v_queue.max_depth is not null then
     perform holdfast._check_depth(v_queue, cardinality(payloads));
+  end if;
+  if v_queue.fast then
+    perform holdfast._hurry(alone);
   end if;
 
   v_ids := holdfast._ids(v_queue, priority);
@@ -2544,7 +2716,7 @@ begin
 end $$;
 comment on function holdfast._check_draft is 'Refuse a bad message';
 
-create or replace function holdfast.send_many(queue text, messages jsonb) returns bigint[]
+create or replace function holdfast.send_many(queue text, messages jsonb, alone boolean default false) returns bigint[]
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
@@ -2564,6 +2736,7 @@ begin
   select array_agg(holdfast._draft(m.value, v_queue, v_now) order by m.n) into v_drafts
   from jsonb_array_elements(messages) with ordinality m(value, n);
   perform holdfast._check_draft(d, v_queue.max_payload) from unnest(v_drafts) d;
+  perform holdfast._hurry(v_queue.fast and alone);
   return holdfast._store(v_queue, v_drafts, v_now);
 end $$;
 comment on function holdfast.send_many is 'Send many messages, each with its own options; returns the ids in order';
@@ -3796,15 +3969,17 @@ begin
   with back as (
     update holdfast.message m set
       deliveries = coalesce(m.deliveries, 0) + 1,
-      failures = case when failed then coalesce(m.failures, 0) + 1 else m.failures end,
+      failures = case when failed or v_queue.lapse_is_failure then coalesce(m.failures, 0) + 1 else m.failures end,
       last_error = coalesce(_return.error, m.last_error),
       -- It was handed out, so it was the first of its line; and it keeps its place.
       head = case when m.ordering_key is not null then true end,
       due_at = at + coalesce(delay, holdfast._backoff(v_queue, coalesce(m.failures, 0)))
     where m.id = any (_return.ids)
-    returning m.id, m.deliveries >= nullif(coalesce(m.max_deliveries, v_queue.max_deliveries), 0) as spent
+    returning m.id, case v_queue.budget when 'failures' then coalesce(m.failures, 0) else m.deliveries end
+                    >= nullif(coalesce(m.max_deliveries, v_queue.max_deliveries), 0) as spent
   )
   select coalesce(array_agg(b.id), '{}'), array_agg(b.id) filter (where b.spent) into v_back, v_spent from back b;
+  perform holdfast._count(v_queue.id, case when failed then 'nacked' else 'lapsed' end, cardinality(v_back));
   if v_spent is not null then
     perform holdfast._bury(v_queue, v_spent, at);
   end if;
@@ -3941,6 +4116,7 @@ begin
            'max_deliveries', g.max_deliveries,
            'redrives', g.origin -> 'redrives', 'enqueued_at', g.enqueued_at, 'died_at', at))
   from gone g join holdfast.lane l on l.id = g.id >> 40 order by g.id;
+  perform holdfast._count(queue.id, 'dead', cardinality(_bury.ids));
   if v_keys is not null then
     perform holdfast._pass_baton(queue.id, v_keys, v_orders, array_fill(true, array[cardinality(v_keys)]), at);
   end if;
@@ -3984,9 +4160,11 @@ as $$
 begin
   return array(
     select m.id from holdfast.message m join holdfast.queue q on q.id = _spent.queue_id
-    where m.id = any (_spent.ids) and coalesce(m.deliveries, 0) + 1 >= nullif(coalesce(m.max_deliveries, q.max_deliveries), 0));
+    where m.id = any (_spent.ids)
+      and case q.budget when 'failures' then coalesce(m.failures, 0) + q.lapse_is_failure::int else coalesce(m.deliveries, 0) + 1 end
+          >= nullif(coalesce(m.max_deliveries, q.max_deliveries), 0));
 end $$;
-comment on function holdfast._spent is 'Which of these messages in flight have had their last delivery';
+comment on function holdfast._spent is 'Which of these messages in flight are dead when their lease runs out';
 
 create or replace function holdfast._can_bury(queue_id int) returns boolean
 language plpgsql volatile set lock_timeout = '100ms'
@@ -4053,6 +4231,7 @@ begin
                   and m.id not in (select h.id from holdfast._holders(v_ids) h) for update skip locked);
   return query select * from holdfast._move_back(v_target, v_free, holdfast.now());
   perform holdfast._entomb_in(v_grave, v_free);
+  perform holdfast._count(v_grave.id, 'moved', cardinality(v_free));
   perform holdfast._wake(v_target);
 end $$;
 comment on function holdfast.redrive is
@@ -4155,11 +4334,9 @@ declare
   v_grave holdfast.queue;
   v_gone bigint[];
 begin
-  v_ids := array(
-    select m.id from holdfast.message m where m.id = any (discard.ids)
-      and (m.queue_id = v_queue.id
-           or (m.origin ->> 'queue' = v_queue.name
-               and m.queue_id = (select q.id from holdfast.queue q where q.name = v_queue.dead_letter))));
+  select coalesce(array_agg(m.id), '{}'), coalesce(array_agg(m.id) filter (where m.queue_id = v_grave), '{}') into v_ids, v_dead
+  from holdfast.message m where m.id = any (discard.ids)
+    and (m.queue_id = v_queue.id or (m.queue_id = v_grave and m.origin ->> 'queue' = v_queue.name));
   -- Whoever holds one learns that it is gone: its id leaves the lease. (A claim that takes it at this moment keeps the id
   -- in its lease; it settles nothing.)
   for v_lease in select distinct h.token, h.part from holdfast._holders(v_ids) h order by 1, 2 loop
@@ -4745,6 +4922,19 @@ create or replace function holdfast._count_dead(queue holdfast.queue) returns bi
     where q.name = (queue).dead_letter and m.origin ->> 'queue' = (queue).name limit 10001) counted);
 comment on function holdfast._count_dead is 'How many dead letters came from this queue; 10,001 means more';
 
+create or replace function holdfast._counters(queue holdfast.queue, drawn bigint, ended bigint) returns jsonb language plpgsql stable
+as $$
+declare
+  v_counts bigint[] := holdfast._counts(queue);
+  v_counters jsonb;
+  v_otherwise bigint;
+begin
+  select jsonb_object_agg(k.kind, v_counts[k.n]), sum(v_counts[k.n]) filter (where k.kind not in ('nacked', 'lapsed'))
+  into v_counters, v_otherwise from unnest(holdfast._counted()) with ordinality k(kind, n);
+  return v_counters || jsonb_build_object('sent', drawn, 'ended', greatest(ended, 0), 'done', greatest(ended - v_otherwise, 0));
+end $$;
+comment on function holdfast._counters is 'What has happened in a queue since it was made: done is what has ended and is not counted otherwise';
+
 create or replace function holdfast.queue_stats(queue text) returns setof holdfast.stats
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
@@ -4773,7 +4963,7 @@ begin
     )
     select v_queue.name, b.ready, b.scheduled, b.blocked, b.in_flight, v_dead, b.ready + b.scheduled + b.blocked + b.in_flight,
            v_now - b.oldest, b.exact and v_dead <= 10000, v_queue.paused,
-           jsonb_build_object('sent', b.drawn, 'ended', greatest(b.drawn - (b.ready + b.scheduled + b.blocked + b.in_flight), 0))
+           holdfast._counters(v_queue, b.drawn, b.drawn - (b.ready + b.scheduled + b.blocked + b.in_flight))
     from best b;
 exception
   when internal_error then
@@ -4781,7 +4971,7 @@ exception
     raise;
 end $$;
 comment on function holdfast.queue_stats is
-  'Figures of a queue. exact: false means that some are estimates (above 10,000). counters count ids, those of rolled-back sends included';
+  'Figures of a queue. exact: false means that some are estimates (above 10,000). counters: since it was made; sent and done count the ids of rolled-back sends too';
 
 create or replace function holdfast.queues()
 returns table (queue text, paused boolean, created_at timestamptz, config jsonb, effective jsonb)
@@ -5535,9 +5725,140 @@ end $$;
 comment on function holdfast.log_stats is
   'Figures of a log: its first record, the last number up to which all is known, how many records (above 10,000 an estimate), what retention has removed';
 
+-- 83_sample.sql
+-- Samples: what happened in a queue, minute by minute, kept for 14 days.
+--
+-- maintain() looks at every lane in passing (_probe) and writes a sample of each queue in the first call of a minute.
+-- A sample is the difference between two looks at figures that only grow: ids drawn, counters, sums over the probes.
+-- No message pays for it.
+--
+-- waiting     how long messages had waited when they were handed out: those that the cursor passed between two looks
+--             are booked with the age of the message that was next in line at the second
+-- processing  how long messages were in flight: by Little's law, the average number in flight * time / number done
+
+create or replace function holdfast._class(seconds float8) returns int language sql immutable
+  return width_bucket(seconds, array[0.01, 0.1, 1, 10, 60, 600, 3600]::float8[]) + 1;
+comment on function holdfast._class is 'Which of the eight classes of the histograms a duration falls into';
+
+create or replace function holdfast._histogram(classes bigint[]) returns jsonb language sql immutable
+  return jsonb_build_object('under_10ms', classes[1], 'under_100ms', classes[2], 'under_1s', classes[3], 'under_10s', classes[4],
+                            'under_1min', classes[5], 'under_10min', classes[6], 'under_1h', classes[7], 'longer', classes[8]);
+comment on function holdfast._histogram is 'A histogram as samples() shows it';
+
+create or replace function holdfast._one_class(seconds float8, messages bigint) returns bigint[] language sql immutable
+  return (select array_agg(case when n = holdfast._class(seconds) then messages else 0 end order by n) from generate_series(1, 8) n);
+comment on function holdfast._one_class is 'A histogram with all messages in the class of one duration';
+
+create or replace function holdfast._probe(lane holdfast.lane, start bigint, at timestamptz) returns void language plpgsql volatile
+as $$
+declare
+  v_floor timestamptz := holdfast._time(coalesce(pg_sequence_last_value(lane.lease_floor), 0));
+  v_first bigint := (lane.id::bigint << 40) + 1;
+  v_waiting float8;
+  v_held bigint;
+begin
+  select greatest(extract(epoch from at - m.enqueued_at), 0) into v_waiting
+  from (select m.enqueued_at, m.due_at from holdfast.message m
+        where m.id >= _probe.start and m.id < (lane.id + 1)::bigint << 40 order by m.id limit 100) m
+  where m.due_at is null limit 1;
+  select coalesce(sum(cardinality(l.ids)), 0) into v_held
+  from (select l.ids from holdfast.lease l where l.lane_id = lane.id and l.deadline >= v_floor order by l.deadline limit 1000) l;
+  insert into holdfast.probe as p (lane_id, start, looks, in_flight, waiting)
+  values (lane.id, _probe.start, 1, v_held, holdfast._one_class(coalesce(v_waiting, 0), _probe.start - v_first))
+  on conflict (lane_id) do update set
+    start = excluded.start, looks = p.looks + 1, in_flight = p.in_flight + v_held,
+    waiting = array(select a + b from unnest(p.waiting, holdfast._one_class(coalesce(v_waiting, 0), greatest(excluded.start - p.start, 0))) s(a, b));
+end $$;
+comment on function holdfast._probe is 'Under the lane lock: note how long the next message has waited, how many went past since the last look, and how many are in flight';
+
+create or replace function holdfast._growth(before bigint[], after bigint[]) returns bigint[] language sql immutable
+  return (select array_agg(case when a.value >= coalesce(before[a.n], 0) then a.value - coalesce(before[a.n], 0) else a.value end order by a.n)
+          from unnest(after) with ordinality a(value, n));
+comment on function holdfast._growth is 'By how much each sum has grown; one that was lost in a crash has started over';
+
+create or replace function holdfast._totals(queue holdfast.queue, stats holdfast.stats) returns bigint[] language plpgsql stable
+as $$
+declare
+  v_probed bigint[];
+begin
+  select array[sum(p.looks), sum(p.in_flight), sum(p.waiting[1]), sum(p.waiting[2]), sum(p.waiting[3]), sum(p.waiting[4]),
+               sum(p.waiting[5]), sum(p.waiting[6]), sum(p.waiting[7]), sum(p.waiting[8])]::bigint[]
+  into v_probed from holdfast.lane l join holdfast.probe p on p.lane_id = l.id where l.queue_id = queue.id;
+  return array[(stats.counters ->> 'sent')::bigint, (stats.counters ->> 'done')::bigint]
+         || array(select (stats.counters ->> k.kind)::bigint from unnest(holdfast._counted()) with ordinality k(kind, n) order by k.n)
+         || array(select coalesce(s, 0) from unnest(v_probed) s);
+end $$;
+comment on function holdfast._totals is 'What a sample is a difference of: sent, done, the counters; looks, in flight, and the eight classes of waiting';
+
+create or replace function holdfast._sample(queue holdfast.queue, at timestamptz) returns jsonb language plpgsql volatile
+as $$
+declare
+  v_minute timestamptz := date_trunc('minute', at, 'UTC');
+  v_last holdfast.sample;
+  v_stats holdfast.stats;
+  v_totals bigint[];
+  v_growth bigint[];
+  v_began timestamptz;
+  v_lanes bigint;
+  v_seconds float8;
+begin
+  select s.* into v_last from holdfast.sample s where s.queue_id = queue.id order by s.minute desc limit 1;
+  if v_last.minute >= v_minute then
+    return '{}';
+  end if;
+  select s.* into v_stats from holdfast.queue_stats(queue.name) s;
+  v_totals := holdfast._totals(queue, v_stats);
+  -- An estimate of the depth may make it look as if less were done than before.
+  v_totals[2] := greatest(v_totals[2], v_last.totals[2]);
+  v_growth := holdfast._growth(v_last.totals, v_totals);
+  v_began := coalesce(v_last.ended, least(queue.created_at, at));
+  v_lanes := (select count(*) from holdfast.lane l where l.queue_id = queue.id);
+  v_seconds := v_growth[11]::float8 * v_lanes / greatest(v_growth[10], 1) * extract(epoch from at - v_began) / greatest(v_growth[2], 1);
+  insert into holdfast.sample (queue_id, minute, began, ended, figures, ready, scheduled, blocked, in_flight, oldest_age, exact,
+                               waiting, processing, totals)
+  values (queue.id, v_minute, v_began, at, v_growth[1:9], v_stats.ready, v_stats.scheduled, v_stats.blocked, v_stats.in_flight,
+          v_stats.oldest_age, v_stats.exact, v_growth[12:19], holdfast._one_class(v_seconds, v_growth[2]), v_totals);
+  delete from holdfast.sample s where s.queue_id = queue.id and s.minute = any (array(
+    select o.minute from holdfast.sample o where o.queue_id = queue.id and o.minute < at - interval '14 days' order by o.minute limit 100
+    for update skip locked));
+  return '{"sampled": 1}';
+end $$;
+comment on function holdfast._sample is 'Write the sample of this minute, unless it is there, and remove up to 100 that are older than 14 days';
+
+create or replace function holdfast.samples(queue text, since timestamptz default null, until timestamptz default null)
+returns table (began timestamptz, ended timestamptz, sent bigint, done bigint, failed bigint, dead bigint, expired bigint, discarded bigint,
+               nacked bigint, lapsed bigint, moved bigint, depth bigint, ready bigint, scheduled bigint, blocked bigint, in_flight bigint,
+               oldest_age interval, exact boolean, waiting jsonb, processing jsonb)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(samples.queue);
+  v_until timestamptz := coalesce(samples.until, 'infinity');
+  v_since timestamptz := coalesce(samples.since, least(v_until, holdfast.now()) - interval '1 hour');
+begin
+  if v_since > v_until then
+    perform holdfast._fail('QH421', 'since is later than until', format('Got %s and %s.', v_since, v_until),
+      'since and until take times; without since it is the last hour before until, without until all up to now.');
+  end if;
+  return query
+    select s.began, s.ended, s.figures[1], s.figures[2], s.figures[6], s.figures[5], s.figures[7], s.figures[8], s.figures[3], s.figures[4],
+           s.figures[9], s.ready + s.scheduled + s.blocked + s.in_flight, s.ready, s.scheduled, s.blocked, s.in_flight,
+           s.oldest_age, s.exact, holdfast._histogram(s.waiting), holdfast._histogram(s.processing)
+    from holdfast.sample s
+    where s.queue_id = v_queue.id and s.minute >= v_since - interval '1 minute' and s.minute <= v_until
+      and s.ended > v_since and s.ended <= v_until
+    order by s.minute;
+end $$;
+comment on function holdfast.samples is 'What happened in a queue, minute by minute: the samples that ended between two times, by default in the last hour';
+
 -- 85_maintain.sql
--- Maintenance: what no caller waits for. Safe from any number of processes at once; each call takes a bounded
--- number of lanes in turn, and skips those that are busy.
+-- Maintenance: what no caller waits for. Safe from any number of processes at once: each call takes lanes and queues in
+-- turn, for as long as its budget allows, and skips those that somebody else is working on.
+--
+-- A step is a function that returns what it did as a JSON object, numbers to be added up, with more = true if it has left
+-- work behind. Steps for the whole database are listed in maintain(), those for each queue in _maintain_queue(), those that
+-- need the lane lock in _maintain_lane(): one line each.
 --
 -- The audit turns every defect that could strand a message into a delay: a message behind the cursor that is in
 -- no lease and not due is made due.
@@ -5578,21 +5899,75 @@ begin
 end $$;
 comment on function holdfast._audit is 'Under the lane lock: look at the next 2,000 messages behind the cursor, and make those due that nobody holds, or that are parked behind nobody';
 
-create or replace function holdfast._tally(counted int, at timestamptz) returns void language plpgsql volatile
+create or replace function holdfast._tally_chunk(tally holdfast.tally, at timestamptz) returns holdfast.tally language plpgsql stable
 as $$
+declare
+  v_found bigint[];
+  v_due_at timestamptz;
+  v_id bigint;
 begin
-  insert into holdfast.tally (queue_id, counted_at, in_flight, due, scheduled, blocked)
-  select _tally.counted, at,
-    (select coalesce(sum(cardinality(l.ids)), 0) from holdfast.lane n join holdfast.lease l on l.lane_id = n.id where n.queue_id = _tally.counted),
-    d.due, d.scheduled, d.blocked
-  from (select count(*) filter (where m.due_at <= at) as due, count(*) filter (where m.due_at > at and m.due_at < 'infinity') as scheduled,
-               count(*) filter (where m.due_at = 'infinity') as blocked
-        from holdfast.lane n join holdfast.message m on m.id >> 40 = n.id and m.due_at > '-infinity'
-        where n.queue_id = _tally.counted) d
-  on conflict (queue_id) do update set counted_at = excluded.counted_at, in_flight = excluded.in_flight, due = excluded.due,
-    scheduled = excluded.scheduled, blocked = excluded.blocked;
+  select array[count(*) filter (where w.due_at <= at), count(*) filter (where w.due_at > at and w.due_at < 'infinity'),
+               count(*) filter (where w.due_at = 'infinity')], (array_agg(w.due_at))[10000], (array_agg(w.id))[10000]
+  into v_found, v_due_at, v_id
+  from (select m.due_at, m.id from holdfast.message m
+        where m.id >> 40 = tally.lane_id and m.due_at is not null and (m.due_at, m.id) > (tally.due_at, tally.id)
+        order by m.due_at, m.id limit 10000) w;
+  if v_id is null then
+    tally.lane_id := (select l.id from holdfast.lane l where l.queue_id = tally.queue_id and l.id > tally.lane_id order by l.id limit 1);
+  end if;
+  tally.so_far := array(select f.n + tally.so_far[f.nth] from unnest(v_found) with ordinality f(n, nth) order by f.nth);
+  tally.due_at := coalesce(v_due_at, '-infinity');
+  tally.id := coalesce(v_id, 9223372036854775807);
+  return tally;
 end $$;
-comment on function holdfast._tally is 'Count in full what queue_stats counts up to 10,000';
+comment on function holdfast._tally_chunk is 'Count the next 10,000 messages that are not fresh; lane_id is null after the last';
+
+create or replace function holdfast._tally(queue holdfast.queue, at timestamptz, until timestamptz) returns jsonb language plpgsql volatile
+as $$
+declare
+  v_began timestamptz := clock_timestamp();
+  v_count holdfast.tally;
+begin
+  select t.* into v_count from holdfast.tally t where t.queue_id = queue.id for update skip locked;
+  if not found and exists (select from holdfast.tally t where t.queue_id = queue.id) then
+    return '{}';
+  end if;
+  if v_count.rest_until > v_began and v_count.rest_until < v_began + interval '1 hour' then
+    return '{}';
+  end if;
+  if v_count.lane_id is null then
+    v_count.queue_id := queue.id;
+    v_count.lane_id := (select min(l.id) from holdfast.lane l where l.queue_id = queue.id);
+    v_count.due_at := '-infinity';
+    v_count.id := 9223372036854775807;
+    v_count.so_far := '{0,0,0}';
+    v_count.busy := interval '0';
+  end if;
+  loop
+    v_count := holdfast._tally_chunk(v_count, at);
+    exit when v_count.lane_id is null or clock_timestamp() > until;
+  end loop;
+  v_count.busy := v_count.busy + (clock_timestamp() - v_began);
+  if v_count.lane_id is null then
+    v_count.counted_at := at;
+    v_count.due := v_count.so_far[1];
+    v_count.scheduled := v_count.so_far[2];
+    v_count.blocked := v_count.so_far[3];
+    v_count.in_flight := (select coalesce(sum(cardinality(l.ids)), 0) from holdfast.lane n cross join lateral (
+      select l.ids from holdfast.lease l where l.lane_id = n.id order by l.deadline limit 100000) l where n.queue_id = queue.id);
+    -- A count that is dear takes a twentieth of the time.
+    v_count.rest_until := case when v_count.busy > interval '100 ms' then clock_timestamp() + 20 * v_count.busy end;
+  end if;
+  insert into holdfast.tally as t
+  select queue.id, coalesce(v_count.counted_at, at), coalesce(v_count.in_flight, 0), coalesce(v_count.due, 0), coalesce(v_count.scheduled, 0),
+         coalesce(v_count.blocked, 0), v_count.lane_id, v_count.due_at, v_count.id, v_count.so_far, v_count.busy, v_count.rest_until
+  on conflict (queue_id) do update set
+    counted_at = excluded.counted_at, in_flight = excluded.in_flight, due = excluded.due, scheduled = excluded.scheduled,
+    blocked = excluded.blocked, lane_id = excluded.lane_id, due_at = excluded.due_at, id = excluded.id, so_far = excluded.so_far,
+    busy = excluded.busy, rest_until = excluded.rest_until;
+  return jsonb_build_object('more', v_count.lane_id is not null);
+end $$;
+comment on function holdfast._tally is 'Go on counting in full what queue_stats counts up to 10,000; in chunks, until it is time';
 
 create or replace function holdfast._lane_holders()
 returns table (queue text, priority int, pid int, "user" text, application text, client text, state text, since timestamptz, prepared text)
@@ -5646,81 +6021,487 @@ end $$;
 comment on function holdfast._end_overdue_holders is
   'End sessions that have kept a lane for five minutes: in a transaction that claimed, or idle with a lock of their own. remaining: those that cannot be ended';
 
+create or replace function holdfast._add_up(did jsonb, step jsonb) returns jsonb language sql immutable
+  return did || coalesce((
+    select jsonb_object_agg(s.key, case jsonb_typeof(s.value)
+      when 'number' then to_jsonb(coalesce((did ->> s.key)::numeric, 0) + (s.value #>> '{}')::numeric)
+      when 'boolean' then to_jsonb(coalesce((did ->> s.key)::boolean, false) or (s.value #>> '{}')::boolean)
+      else s.value end) from jsonb_each(step) s), '{}');
+comment on function holdfast._add_up is 'What maintain() did so far, and what one more step did: numbers are added, more holds if it holds for one';
+
 create or replace function holdfast._maintain_lane(lane holdfast.lane, at timestamptz) returns jsonb language plpgsql volatile
 as $$
 declare
   v_clean boolean := pg_current_xact_id_if_assigned() is null;
-  v_swept int;
-  v_audited int;
+  v_start bigint;
   v_trimmed int;
   v_expiry record;
+  v_did jsonb;
 begin
   if holdfast._boot_lane(lane) then
     return '{"booted": 1}';
   end if;
-  perform holdfast._advance(lane);
-  v_swept := holdfast._sweep_lane(lane, at, v_clean);
-  v_audited := holdfast._audit(lane, at);
+  v_start := holdfast._advance(lane);
+  v_did := jsonb_build_object('swept', holdfast._sweep_lane(lane, at, v_clean));
+  v_did := holdfast._add_up(v_did, jsonb_build_object('found', holdfast._audit(lane, at)));
   v_trimmed := holdfast._trim_log(lane, at);
+  v_did := holdfast._add_up(v_did, jsonb_build_object('trimmed', v_trimmed, 'more', v_trimmed >= 10000));
   v_expiry := holdfast._expire(lane, at);
-  -- Somebody else may be counting this queue, by another of its lanes.
-  if pg_try_advisory_xact_lock(holdfast._lane_lock() + 1, lane.queue_id) then
-    perform holdfast._tally(lane.queue_id, at);
-  end if;
-  return jsonb_build_object('swept', v_swept, 'found', v_audited, 'expired', v_expiry.expired, 'trimmed', v_trimmed,
-                            'more', v_expiry.more or v_trimmed >= 10000);
+  v_did := holdfast._add_up(v_did, jsonb_build_object('expired', v_expiry.expired, 'more', v_expiry.more));
+  perform holdfast._probe(lane, v_start, at);
+  return v_did;
 end $$;
-comment on function holdfast._maintain_lane is 'Under the lane lock: boot if need be, sweep, audit, expire, count';
+comment on function holdfast._maintain_lane is 'Under the lane lock: boot if need be, sweep, audit, trim a log, expire, look';
 
-create or replace function holdfast.maintain() returns jsonb
+create or replace function holdfast._maintain_lanes(until timestamptz) returns jsonb language plpgsql volatile
+as $$
+declare
+  v_turn bigint := coalesce(pg_sequence_last_value('holdfast.turn'), 0);
+  v_did jsonb := '{"lanes": 0, "busy": 0, "booted": 0, "swept": 0, "found": 0, "trimmed": 0, "expired": 0, "more": false}';
+  v_lane holdfast.lane;
+begin
+  if not exists (select from holdfast.lane l where l.id > v_turn) then
+    v_turn := 0;
+  end if;
+  for v_lane in select l.* from holdfast.lane l where l.id > v_turn order by l.id loop
+    if clock_timestamp() > until and v_did ->> 'lanes' <> '0' then
+      return v_did || '{"more": true}';
+    end if;
+    if pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) and holdfast._unchanged(v_lane) then
+      v_did := holdfast._add_up(v_did, holdfast._maintain_lane(v_lane, holdfast.now()));
+    else
+      v_did := holdfast._add_up(v_did, '{"busy": 1}');
+    end if;
+    v_did := holdfast._add_up(v_did, '{"lanes": 1}');
+    perform setval('holdfast.turn', v_lane.id);
+  end loop;
+  perform setval('holdfast.turn', 0);
+  return v_did;
+end $$;
+comment on function holdfast._maintain_lanes is
+  'Go on with the round over all lanes until it is time, or until the round is over; those that are busy are passed over';
+
+create or replace function holdfast._maintain_queue(queue holdfast.queue, until timestamptz) returns jsonb language plpgsql volatile
+as $$
+declare
+  v_did jsonb := '{}';
+begin
+  v_did := holdfast._add_up(v_did, holdfast._tally(queue, holdfast.now(), until));
+  v_did := holdfast._add_up(v_did, holdfast._sample(queue, holdfast.now()));
+  return v_did;
+end $$;
+comment on function holdfast._maintain_queue is 'The steps that maintain() takes for each queue, while nobody else takes them for it';
+
+create or replace function holdfast._maintain_queues(until timestamptz) returns jsonb language plpgsql volatile
+as $$
+declare
+  v_turn bigint := coalesce(pg_sequence_last_value('holdfast.queue_turn'), 0);
+  v_did jsonb := '{"queues": 0, "sampled": 0, "more": false}';
+  v_queue holdfast.queue;
+begin
+  if not exists (select from holdfast.queue q where q.id > v_turn) then
+    v_turn := 0;
+  end if;
+  for v_queue in select q.* from holdfast.queue q where q.id > v_turn order by q.id loop
+    if clock_timestamp() > until and v_did ->> 'queues' <> '0' then
+      return v_did || '{"more": true}';
+    end if;
+    -- The row lock keeps the queue from being dropped meanwhile, and nobody is waited for.
+    if pg_try_advisory_xact_lock(holdfast._lane_lock() + 1, v_queue.id) then
+      perform from holdfast.queue q where q.id = v_queue.id for key share skip locked;
+      if found then
+        v_did := holdfast._add_up(v_did, holdfast._maintain_queue(v_queue, until));
+      end if;
+    end if;
+    v_did := holdfast._add_up(v_did, '{"queues": 1}');
+    perform setval('holdfast.queue_turn', v_queue.id);
+  end loop;
+  perform setval('holdfast.queue_turn', 0);
+  return v_did;
+end $$;
+comment on function holdfast._maintain_queues is
+  'Go on with the round over all queues until it is time, or until the round is over; those that somebody else is working on are passed over';
+
+create or replace function holdfast.maintain(budget interval default '100 ms') returns jsonb
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_began timestamptz := clock_timestamp();
-  v_turn bigint := coalesce(pg_sequence_last_value('holdfast.turn'), 0);
-  v_lane holdfast.lane;
-  v_did jsonb;
-  v_lanes int := 0;
-  v_booted int := 0;
-  v_swept int := 0;
-  v_found int := 0;
-  v_trimmed int := 0;
-  v_expired int := 0;
-  v_more boolean := false;
-  v_busy int := 0;
-  v_overdue record;
+  v_did jsonb := '{}';
   v_archive jsonb;
 begin
+  if maintain.budget is null or maintain.budget < interval '1 ms' or maintain.budget > interval '10 s' then
+    perform holdfast._fail('QH422', 'budget is out of range', format('Got %s.', coalesce(maintain.budget::text, 'null')),
+      'One call of maintain takes 1 millisecond to 10 seconds; call it again while done is false.');
+  end if;
   perform holdfast._check_isolation('maintain');
   perform holdfast._limit_transaction();
-  v_overdue := holdfast._end_overdue_holders();
+  v_did := holdfast._add_up(v_did, (select jsonb_build_object('holders_ended', h.ended, 'holders', h.remaining) from holdfast._end_overdue_holders() h));
+  -- Lanes come first: a floor moves only in a transaction that has written nothing yet.
+  v_did := holdfast._add_up(v_did, holdfast._maintain_lanes(v_began + maintain.budget));
+  v_did := holdfast._add_up(v_did, holdfast._maintain_queues(greatest(v_began + maintain.budget, clock_timestamp() + maintain.budget / 2)));
   perform holdfast._tidy_limiters(holdfast.now());
-  for v_lane in select l.* from holdfast.lane l order by (l.id <= v_turn), l.id loop
-    if pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) and holdfast._unchanged(v_lane) then
-      v_did := holdfast._maintain_lane(v_lane, holdfast.now());
-      v_booted := v_booted + coalesce((v_did ->> 'booted')::int, 0);
-      v_swept := v_swept + coalesce((v_did ->> 'swept')::int, 0);
-      v_found := v_found + coalesce((v_did ->> 'found')::int, 0);
-      v_trimmed := v_trimmed + coalesce((v_did ->> 'trimmed')::int, 0);
-      v_expired := v_expired + coalesce((v_did ->> 'expired')::int, 0);
-      v_more := v_more or coalesce((v_did ->> 'more')::boolean, false);
-    else
-      v_busy := v_busy + 1;
-    end if;
-    v_lanes := v_lanes + 1;
-    perform setval('holdfast.turn', v_lane.id);
-    exit when clock_timestamp() > v_began + interval '100 ms';
-  end loop;
   -- Last, since it may lock the archive until this transaction ends.
   v_archive := holdfast._tend_archive(holdfast.now());
-  return jsonb_build_object('lanes', v_lanes, 'busy', v_busy, 'booted', v_booted, 'swept', v_swept, 'found', v_found, 'expired', v_expired,
-                            'trimmed', v_trimmed, 'forgotten', v_archive -> 'forgotten', 'partitions_made', v_archive -> 'made',
-                            'partitions_dropped', v_archive -> 'dropped', 'holders_ended', v_overdue.ended, 'holders', v_overdue.remaining,
-                            'done', v_lanes >= (select count(*) from holdfast.lane) and not v_more and not (v_archive -> 'more')::boolean);
+  v_did := holdfast._add_up(v_did, jsonb_build_object('forgotten', v_archive -> 'forgotten', 'partitions_made', v_archive -> 'made',
+                                                      'partitions_dropped', v_archive -> 'dropped', 'more', v_archive -> 'more'));
+  perform setval('holdfast.maintained_at', holdfast._us(holdfast.now()));
+  return v_did - 'more' || jsonb_build_object('done', not (v_did ->> 'more')::boolean);
 end $$;
 comment on function holdfast.maintain is
-  'Sweep, audit, expire and count, some lanes a call, in turn; call it every few seconds, and again while done is false. found: messages that were stranded';
+  'Sweep, audit, expire, count and sample, lanes and queues in turn, for about so long; call it every few seconds, and again while done is false. found: messages that were stranded';
+
+-- 87_why.sql
+-- why(): why is nothing moving?
+--
+-- One row for each thing that keeps messages from moving, or soon will, with what to do about it. A check is a function
+-- that returns findings, none if there is nothing to say; they are listed in _findings(), one line each. All look at a
+-- bounded number of rows, whatever lies in the queue; nothing is changed and nobody is waited for.
+--
+-- severity: blocking (nothing moves because of it), warning (somebody should act), info (so it is meant to be), ok
+
+create or replace function holdfast._several(n bigint, what text) returns text language sql immutable
+  return case when n = 1 then '1 ' || what else n || ' ' || what || 's' end;
+comment on function holdfast._several is 'A number of things, in words';
+
+create or replace function holdfast._why_state(queue holdfast.queue, stats holdfast.stats, at timestamptz) returns setof holdfast.finding
+language plpgsql stable
+as $$
+declare
+  v_next timestamptz;
+begin
+  if queue.paused then
+    return next ('paused', 'blocking', 'The queue is paused: claims get nothing.', jsonb_build_object('ready', stats.ready),
+      'Resume it: select holdfast.resume_queue(''' || queue.name || ''').')::holdfast.finding;
+  end if;
+  if stats.depth = 0 then
+    return next ('empty', 'info', 'The queue is empty: there is nothing to hand out.', jsonb_build_object('counters', stats.counters),
+      'Look whether producers send to this queue, and whether their transactions commit.')::holdfast.finding;
+  end if;
+  if stats.ready = 0 and stats.scheduled > 0 then
+    v_next := (select min(d.due_at) from holdfast.lane l cross join lateral (
+      select m.due_at from holdfast.message m where m.id >> 40 = l.id and m.due_at > at and m.due_at < 'infinity' order by m.due_at limit 1) d
+      where l.queue_id = queue.id);
+    return next ('scheduled', 'info', format('%s wait for their time; the next one is due at %s.', holdfast._several(stats.scheduled, 'message'), v_next),
+      jsonb_build_object('scheduled', stats.scheduled, 'next_due_at', v_next),
+      'Wait, or look at delay, deliver_at and backoff: they decide when.')::holdfast.finding;
+  end if;
+  if stats.depth >= queue.max_depth then
+    return next ('full', 'warning', format('The queue holds %s messages of at most %s: sends are refused.', stats.depth, queue.max_depth),
+      jsonb_build_object('depth', stats.depth, 'max_depth', queue.max_depth),
+      'Consume faster, or raise max_depth with holdfast.configure_queue.')::holdfast.finding;
+  end if;
+  if stats.dead > 0 then
+    return query select * from holdfast._why_dead(queue, stats.dead);
+  end if;
+end $$;
+comment on function holdfast._why_state is 'Findings: paused, empty, scheduled, full, dead';
+
+create or replace function holdfast._why_dead(queue holdfast.queue, dead bigint) returns setof holdfast.finding language plpgsql stable
+as $$
+declare
+  v_last record;
+begin
+  -- The newest dead letters of all lanes of the dead-letter queue; those of other queues may lie between them.
+  select d.id, d.enqueued_at, d.last_error into v_last from holdfast.queue g join holdfast.lane l on l.queue_id = g.id cross join lateral (
+    select m.* from (select m.id, m.enqueued_at, m.last_error, m.origin from holdfast.message m
+                     where m.id >= l.id::bigint << 40 and m.id < (l.id + 1)::bigint << 40 order by m.id desc limit 100) m
+    where m.origin ->> 'queue' = queue.name limit 1) d
+  where g.name = queue.dead_letter order by d.enqueued_at desc limit 1;
+  return next ('dead', case when dead < 100 then 'info' else 'warning' end,
+    format('%s of this queue in %s%s.', holdfast._several(dead, 'dead letter'), queue.dead_letter,
+           ', the last one with: ' || coalesce(left(v_last.last_error, 200), 'no error text')),
+    jsonb_strip_nulls(jsonb_build_object('dead', dead, 'dead_letter', queue.dead_letter, 'last_id', v_last.id::text, 'last_error', left(v_last.last_error, 1000),
+                                         'last_died_at', v_last.enqueued_at)),
+    format('Look at holdfast.browse(''%1$s'', ''dead''), mend the cause, then holdfast.redrive(''%1$s'') or holdfast.discard.', queue.name))::holdfast.finding;
+end $$;
+comment on function holdfast._why_dead is 'Finding: dead letters lie about';
+
+create or replace function holdfast._why_leases(queue holdfast.queue, stats holdfast.stats, at timestamptz) returns setof holdfast.finding
+language plpgsql stable
+as $$
+declare
+  v_held record;
+begin
+  if stats.in_flight = 0 then
+    return;
+  end if;
+  with held as materialized (
+    select s.consumer, cardinality(s.ids) as messages, s.deadline from holdfast.lane l cross join lateral (
+      select e.consumer, e.ids, e.deadline from holdfast.lease e where e.lane_id = l.id and e.ids <> '{}' order by e.deadline limit 1000) s
+    where l.queue_id = queue.id
+  ), by_consumer as (
+    select h.consumer, sum(h.messages) as messages, min(h.deadline) as first_deadline, max(h.deadline) as last_deadline
+    from held h group by h.consumer order by sum(h.messages) desc limit 5
+  )
+  select (select min(h.deadline) filter (where h.deadline > at) from held h) as next, (select max(h.deadline) from held h) as last,
+         (select coalesce(sum(h.messages) filter (where h.deadline <= at), 0) from held h) as lapsed,
+         (select coalesce(jsonb_agg(to_jsonb(c)), '[]') from by_consumer c) as consumers
+  into v_held;
+  if v_held.lapsed > 0 then
+    return next ('leases_expired', 'warning',
+      format('%s %s in leases that have run out: their consumers are gone, or too slow%s.', holdfast._several(v_held.lapsed, 'message'),
+             case when v_held.lapsed = 1 then 'is' else 'are' end, case when v_held.next is null then ', all of them' else '' end),
+      jsonb_build_object('expired', v_held.lapsed, 'in_flight', stats.in_flight, 'all', v_held.next is null, 'consumers', v_held.consumers),
+      format('They come back with the next claim, or now: select holdfast.sweep(''%s''). If it happens often, make lease longer or call holdfast.extend.', queue.name))::holdfast.finding;
+  end if;
+  if stats.ready = 0 and v_held.next is not null then
+    return next ('in_flight', 'info', format('%s in flight and none is ready; the next lease ends at %s.', holdfast._several(stats.in_flight, 'message'), v_held.next),
+      jsonb_build_object('in_flight', stats.in_flight, 'next_deadline', v_held.next, 'last_deadline', v_held.last, 'consumers', v_held.consumers),
+      'Wait for the consumers, or look at them: holdfast.leases says who holds what.')::holdfast.finding;
+  end if;
+end $$;
+comment on function holdfast._why_leases is 'Findings: all in flight, by whom and until when; leases that ran out';
+
+create or replace function holdfast._why_keys(queue holdfast.queue, stats holdfast.stats) returns setof holdfast.finding language plpgsql stable
+as $$
+declare
+  v_keys text[];
+begin
+  if stats.blocked = 0 then
+    return;
+  end if;
+  v_keys := (select (array_agg(distinct p.ordering_key))[1:5] from holdfast.lane l cross join lateral (
+    select m.ordering_key from holdfast.message m where m.id >> 40 = l.id and m.due_at = 'infinity' order by m.id limit 100) p
+    where l.queue_id = queue.id);
+  return next ('keys_parked', case when stats.ready = 0 then 'warning' else 'info' end,
+    format('%s parked behind an earlier one of the same ordering key, such as %s.', holdfast._several(stats.blocked, 'message'), array_to_string(v_keys, ', ')),
+    jsonb_build_object('blocked', stats.blocked, 'keys', to_jsonb(v_keys), 'heads', holdfast._heads(queue, v_keys)),
+    'Settle or end the messages that go first: the rest of their keys follows.')::holdfast.finding;
+end $$;
+comment on function holdfast._why_keys is 'Finding: messages are parked behind their ordering key; names a few of the keys';
+
+create or replace function holdfast._heads(queue holdfast.queue, keys text[]) returns jsonb language plpgsql stable
+as $$
+begin
+  return '[]';
+end $$;
+comment on function holdfast._heads is 'The messages at which these ordering keys stand, as a JSON list. Nothing orders messages yet';
+
+create or replace function holdfast._why_limits(queue holdfast.queue, stats holdfast.stats, at timestamptz) returns setof holdfast.finding
+language plpgsql stable
+as $$
+begin
+  return;
+end $$;
+comment on function holdfast._why_limits is 'Findings about limits on what is handed out. There are no such limits yet';
+
+create or replace function holdfast._why_budget(queue holdfast.queue, at timestamptz) returns setof holdfast.finding language plpgsql stable
+as $$
+declare
+  v_spent bigint[];
+begin
+  v_spent := array(
+    select d.id from holdfast.lane l cross join lateral (
+      select m.id, m.deliveries, m.failures, m.max_deliveries from holdfast.message m
+      where m.id >> 40 = l.id and m.due_at > '-infinity' and m.due_at < 'infinity' order by m.due_at limit 1000) d
+    where l.queue_id = queue.id
+      and case queue.budget when 'failures' then d.failures else d.deliveries end >= nullif(coalesce(d.max_deliveries, queue.max_deliveries), 0)
+    limit 1000);
+  if v_spent <> '{}' then
+    return next ('budget_spent', 'warning',
+      format('%s used up max_deliveries and still here: the limit was lowered after the last delivery.', holdfast._several(cardinality(v_spent), 'message')),
+      jsonb_build_object('messages', cardinality(v_spent), 'ids', to_jsonb(v_spent[1:5]::text[]), 'budget', queue.budget),
+      'Each is handed out once more, and is dead if that fails too. Raise max_deliveries if that is not meant.')::holdfast.finding;
+  end if;
+end $$;
+comment on function holdfast._why_budget is 'Finding: messages that have used up their deliveries and wait for one more; looks at the first 1,000 due of each lane';
+
+create or replace function holdfast._why_lanes(queue holdfast.queue) returns setof holdfast.finding language plpgsql stable
+as $$
+declare
+  v_holder record;
+begin
+  for v_holder in
+    select h.* from holdfast._lane_holders() h
+    where h.queue = queue.name and coalesce(h.since, '-infinity') < clock_timestamp() - interval '1 second' order by h.since, h.priority desc limit 20
+  loop
+    return next ('lane_held', case when v_holder.since is null then 'warning' else 'blocking' end,
+      format('%s holds the lane of priority %s%s: other claims of it get nothing.',
+             coalesce('Process ' || v_holder.pid, 'The prepared transaction ' || v_holder.prepared), v_holder.priority, ' since ' || v_holder.since),
+      jsonb_strip_nulls(to_jsonb(v_holder) - 'queue'),
+      case when v_holder.prepared is not null then format('End it: commit prepared or rollback prepared ''%s''.', v_holder.prepared)
+           else format('Let it commit or roll back, or end it: select pg_terminate_backend(%s). holdfast.maintain() does so after five minutes.', v_holder.pid) end)::holdfast.finding;
+  end loop;
+end $$;
+comment on function holdfast._why_lanes is 'Findings: sessions that have kept a lane to themselves for over a second';
+
+create or replace function holdfast._open_writers() returns table (pid int, "user" text, application text, state text, since timestamptz, prepared text)
+language plpgsql stable
+as $$
+begin
+  return query
+    select distinct w.pid, coalesce(a.usename, p.owner)::text, nullif(a.application_name, ''), a.state, coalesce(a.xact_start, p.prepared), p.gid
+    from pg_locks w left join pg_stat_activity a on a.pid = w.pid
+      left join pg_locks x on w.pid is null and x.pid is null and x.virtualtransaction = w.virtualtransaction
+        and x.locktype = 'transactionid' and x.mode = 'ExclusiveLock'
+      left join pg_prepared_xacts p on p.transaction = x.transactionid
+    where w.locktype = 'relation' and w.relation = 'holdfast.message'::regclass and w.mode = 'RowExclusiveLock' and w.granted
+      and w.database = holdfast._database_oid() and w.pid is distinct from pg_backend_pid();
+end $$;
+comment on function holdfast._open_writers is 'Transactions, other than this one, that have written messages of whatever queue and are still open';
+
+create or replace function holdfast._missing(queue holdfast.queue) returns bigint language plpgsql stable
+as $$
+declare
+  v_missing bigint := 0;
+  v_lane holdfast.lane;
+  v_start bigint;
+  v_last bigint;
+  v_floor bigint;
+begin
+  for v_lane in select l.* from holdfast.lane l where l.queue_id = queue.id order by l.id loop
+    v_floor := coalesce(pg_sequence_last_value(v_lane.gap_floor), 0);
+    v_start := holdfast._start(v_lane);
+    v_last := coalesce(pg_sequence_last_value(v_lane.ids), v_start - 1);
+    v_missing := v_missing
+      + (select coalesce(sum(g.hi - g.lo + 1), 0) from (
+           select g.lo, g.hi from holdfast.gap g where g.lane_id = v_lane.id and g.lo >= v_floor order by g.lo limit 1000) g)
+      + greatest(least(v_last - v_start + 1, 1000) - (select count(*) from (
+           select from holdfast.message m where m.id >= v_start and m.id <= least(v_last, v_start + 999) order by m.id limit 1000) m), 0);
+  end loop;
+  return v_missing;
+end $$;
+comment on function holdfast._missing is 'How many ids of a queue were drawn and have no message: in up to 1,000 gaps, and in the next 1,000 ids of each lane';
+
+create or replace function holdfast._why_senders(queue holdfast.queue) returns setof holdfast.finding language plpgsql stable
+as $$
+declare
+  v_missing bigint := holdfast._missing(queue);
+  v_writer record;
+begin
+  if v_missing = 0 then
+    return;
+  end if;
+  for v_writer in
+    select w.* from holdfast._open_writers() w where coalesce(w.since, '-infinity') < clock_timestamp() - interval '1 second' order by w.since limit 20
+  loop
+    return next ('open_transaction', 'warning',
+      format('%s has a transaction open%s that has written messages; %s of this queue %s drawn and not committed.',
+             coalesce('Process ' || v_writer.pid, 'The prepared transaction ' || v_writer.prepared), ' since ' || v_writer.since,
+             holdfast._several(v_missing, 'id'), case when v_missing = 1 then 'is' else 'are' end),
+      jsonb_strip_nulls(to_jsonb(v_writer)) || jsonb_build_object('missing', v_missing),
+      case when v_writer.prepared is not null then format('End it: commit prepared or rollback prepared ''%s''.', v_writer.prepared)
+           else format('If messages were sent in it, they are delivered once it commits. If it is stuck, end it: select pg_terminate_backend(%s).', v_writer.pid) end)::holdfast.finding;
+  end loop;
+end $$;
+comment on function holdfast._why_senders is 'Findings: open transactions that may own ids of this queue which are not there';
+
+create or replace function holdfast._old_snapshots() returns table (what text, pid int, "user" text, application text, state text, since timestamptz, name text)
+language plpgsql stable
+as $$
+begin
+  -- Of a replication slot or a standby there is no time, only how many transactions it lies behind.
+  return query
+    select 'session', a.pid, a.usename::text, nullif(a.application_name, ''), a.state, a.xact_start, null::text
+    from pg_stat_activity a where a.datname = current_database() and a.backend_xmin is not null and a.pid <> pg_backend_pid()
+      and a.backend_type <> 'autovacuum worker'
+      and a.xact_start < clock_timestamp() - interval '5 minutes'
+    union all
+    select 'prepared transaction', null, p.owner::text, null, null, p.prepared, p.gid from pg_prepared_xacts p
+    where p.database = current_database() and p.prepared < clock_timestamp() - interval '5 minutes'
+    union all
+    select 'replication slot', s.active_pid, null, null, case when s.active then 'active' else 'inactive' end, null, s.slot_name::text
+    from pg_replication_slots s where age(s.xmin) > 1000000
+    union all
+    select 'standby', r.pid, r.usename::text, nullif(r.application_name, ''), r.state, null, null
+    from pg_stat_replication r where age(r.backend_xmin) > 1000000
+    order by 6 nulls last limit 20;
+end $$;
+comment on function holdfast._old_snapshots is 'What keeps dead rows from being removed: for over five minutes, or a million transactions';
+
+create or replace function holdfast._why_snapshots() returns setof holdfast.finding language plpgsql stable
+as $$
+declare
+  v_old record;
+begin
+  for v_old in select o.* from holdfast._old_snapshots() o loop
+    return next ('old_snapshot', 'warning',
+      format('A %s%s holds an old snapshot%s: vacuum cannot remove what is settled, and the tables grow.', v_old.what,
+             coalesce(' (' || coalesce(v_old.name, 'process ' || v_old.pid) || ')', ''), coalesce(' since ' || v_old.since, '')),
+      jsonb_strip_nulls(to_jsonb(v_old)),
+      case v_old.what when 'session' then format('Let its transaction end, or end it: select pg_terminate_backend(%s).', v_old.pid)
+        when 'prepared transaction' then format('End it: commit prepared or rollback prepared ''%s''.', v_old.name)
+        when 'replication slot' then format('Let its consumer catch up, or drop it: select pg_drop_replication_slot(''%s'').', v_old.name)
+        else 'End the long query on the standby, or switch hot_standby_feedback off there.' end)::holdfast.finding;
+  end loop;
+end $$;
+comment on function holdfast._why_snapshots is 'Findings: old snapshots, and who holds them';
+
+create or replace function holdfast._why_upkeep(queue holdfast.queue, at timestamptz) returns setof holdfast.finding language plpgsql stable
+as $$
+declare
+  v_last timestamptz := holdfast._time(nullif(pg_sequence_last_value('holdfast.maintained_at'), 0));
+begin
+  if coalesce(v_last, queue.created_at) < at - interval '5 minutes' then
+    return next ('not_maintained', 'warning', format('holdfast.maintain() was %s.', coalesce('last called at ' || v_last, 'never called')),
+      jsonb_build_object('last', v_last),
+      'Have a process call it every ten seconds: holdfast maintain --every 10s.')::holdfast.finding;
+  end if;
+end $$;
+comment on function holdfast._why_upkeep is 'Finding: maintain() has not been called for over five minutes';
+
+create or replace function holdfast._why_registers(queue holdfast.queue) returns setof holdfast.finding language plpgsql stable
+as $$
+declare
+  v_lanes int[];
+begin
+  v_lanes := array(select l.priority from holdfast.lane l where l.queue_id = queue.id and not holdfast._readable(holdfast._registers(l)) order by l.id);
+  if v_lanes <> '{}' or not holdfast._readable(array[queue.asleep, queue.depth, queue.counted_at]) then
+    return next ('unreadable', 'blocking', 'Registers of this queue cannot be read: a failover has left them behind.',
+      jsonb_build_object('priorities', to_jsonb(v_lanes)),
+      'Make them anew: select holdfast.repair(unreadable_only => true). Leases end by that, no message is lost.')::holdfast.finding;
+  end if;
+end $$;
+comment on function holdfast._why_registers is 'Finding: registers that a failover has left unreadable';
+
+create or replace function holdfast._findings(queue holdfast.queue, at timestamptz) returns setof holdfast.finding language plpgsql stable
+as $$
+declare
+  v_stats holdfast.stats;
+begin
+  return query select * from holdfast._why_registers(queue);
+  if found then
+    -- Nothing else can be said: figures come from the registers.
+    return;
+  end if;
+  select s.* into v_stats from holdfast.queue_stats(queue.name) s;
+  return query
+    select * from holdfast._why_state(queue, v_stats, at)
+    union all select * from holdfast._why_leases(queue, v_stats, at)
+    union all select * from holdfast._why_keys(queue, v_stats)
+    union all select * from holdfast._why_limits(queue, v_stats, at)
+    union all select * from holdfast._why_budget(queue, at)
+    union all select * from holdfast._why_lanes(queue)
+    union all select * from holdfast._why_senders(queue)
+    union all select * from holdfast._why_snapshots()
+    union all select * from holdfast._why_upkeep(queue, at);
+  if not found then
+    return next ('ok', 'ok', 'Nothing is in the way: messages are ready to be claimed.',
+      jsonb_build_object('ready', v_stats.ready, 'in_flight', v_stats.in_flight, 'oldest_age', v_stats.oldest_age),
+      'If none of them moves, nobody is claiming: look at the consumers.')::holdfast.finding;
+  end if;
+end $$;
+comment on function holdfast._findings is 'All findings about a queue, one check after the other; ok if there are none';
+
+create or replace function holdfast.why(queue text) returns setof holdfast.finding
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(why.queue);
+begin
+  return query
+    select f.finding, f.severity, f.message, f.details, f.remedy
+    from holdfast._findings(v_queue, holdfast.now()) with ordinality f(finding, severity, message, details, remedy, n)
+    order by array_position('{blocking,warning,info}', f.severity), f.n;
+exception
+  when internal_error then
+    perform holdfast._check_there(v_queue);
+    raise;
+end $$;
+comment on function holdfast.why is 'Why is nothing moving? One row for each reason, the gravest first, with what to do; ok: there is none';
 
 -- 90_grants.sql
 -- Rights. Every public function runs as the owner of the schema; a role gets the verbs it needs, and no table.
@@ -5738,9 +6519,9 @@ begin
   end if;
   for v_grant in
     select * from (values
-      ('holdfast_producer', '{send,send_batch,send_many,now}'::text[]),
-      ('holdfast_consumer', '{read,log_stats,claim,next,ack,nack,release,extend,held,holders,listen,browse,message,queue_stats,blocked_keys,now}'),
-      ('holdfast_monitor', '{queue_stats,queues,leases,log_stats,blocked_keys,now}'),
+      ('holdfast_producer', '{send,send_batch,send_many,fast_mode,now}'::text[]),
+      ('holdfast_consumer', '{read,log_stats,claim,next,ack,nack,release,extend,held,holders,listen,browse,message,queue_stats,blocked_keys,fast_mode,now}'),
+      ('holdfast_monitor', '{queue_stats,queues,leases,log_stats,blocked_keys,samples,why,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
     ) g(role, verbs)
@@ -5766,7 +6547,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'd2b4ad383392cbc1e9f8958726d3041e56580a8594ff860aea0cb3200226e229', false);
+values (0, 'functions', '91a3c35ec20f3f53b6734478e23f7386e60f63c13fc46c7415f10d844261bca7', false);
 \else
 do $install$
 begin
@@ -5778,7 +6559,8 @@ begin
             (3, 'aaabdea6fd27b5a76fc56bf842bc8bc6cb5f4c8d0f1d6e76d79d1ca0fdfcad16'),
             (4, 'bf50f0bb937a0389a95e5fa970245bbef267478196bf22b5be94f14e351bf5b3'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
-            (0, 'd2b4ad383392cbc1e9f8958726d3041e56580a8594ff860aea0cb3200226e229')
+            (6, '36e6a787eacf97d3ece086aed2858a3f17114147fad326c4fde3cac02244bc2d'),
+            (0, '91a3c35ec20f3f53b6734478e23f7386e60f63c13fc46c7415f10d844261bca7')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

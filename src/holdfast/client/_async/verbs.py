@@ -18,6 +18,7 @@ from holdfast.client._types import (
     Delivery,
     Duration,
     Entry,
+    Finding,
     Holder,
     Json,
     Lease,
@@ -26,6 +27,7 @@ from holdfast.client._types import (
     QueueStats,
     Redriven,
     Replayed,
+    Sample,
     Settlement,
 )
 
@@ -111,6 +113,7 @@ class AsyncVerbs(AsyncLogVerbs):
             ordering_key=ordering_key,
             key=key,
             idempotency_key=idempotency_key,
+            alone=self._session.alone,
         )
 
     async def send_batch(
@@ -151,12 +154,14 @@ class AsyncVerbs(AsyncLogVerbs):
             ordering_key=ordering_key,
             key=key,
             idempotency_key=idempotency_key,
+            alone=self._session.alone,
         )
 
     async def send_many(self, queue: str, messages: Iterable[Any]) -> list[int]:
         """Send payloads or NewMessage values, each with its own options; returns their ids in order."""
         objects = [as_object(new_message(message)) for message in several("messages", messages)]
-        return await self._value(list, "send_many", queue=queue, messages=objects)
+        alone = self._session.alone
+        return await self._value(list, "send_many", queue=queue, messages=objects, alone=alone)
 
     async def bulk_send(
         self,
@@ -175,6 +180,10 @@ class AsyncVerbs(AsyncLogVerbs):
         return await async_copy_messages(
             self._session, queue, messages, chunk=chunk, progress=progress, atomic=atomic
         )
+
+    async def fast_mode(self) -> None:
+        """Let the open transaction, with all that is in it, not wait for the disk when it commits."""
+        await self._value(object, "fast_mode")
 
     # Receiving
 
@@ -283,6 +292,16 @@ class AsyncVerbs(AsyncLogVerbs):
         found = await self._records(Entry, "message", queue=queue, id=id)
         return found[0] if found else None
 
+    async def why(self, queue: str) -> list[Finding]:
+        """Why is nothing moving: one finding for each reason, each with what to do."""
+        return await self._records(Finding, "why", queue=queue)
+
+    async def samples(
+        self, queue: str, since: datetime | None = None, until: datetime | None = None
+    ) -> list[Sample]:
+        """What happened in a queue, minute by minute; by default in the last hour."""
+        return await self._records(Sample, "samples", queue=queue, since=since, until=until)
+
     # Repairing
 
     async def discard(self, queue: str, ids: Iterable[int]) -> list[int]:
@@ -356,9 +375,9 @@ class AsyncVerbs(AsyncLogVerbs):
         """Take back what leases let go, now; claims do it by themselves."""
         return await self._value(int, "sweep", queue=queue)
 
-    async def maintain(self) -> dict[str, Json]:
-        """One round of upkeep for all queues; returns what it did."""
-        return await self._value(dict, "maintain")
+    async def maintain(self, budget: Duration | None = None) -> dict[str, Json]:
+        """Upkeep for about so long, 100 ms by default; returns what it did, and whether it is done."""
+        return await self._value(dict, "maintain", budget=budget)
 
     async def repair(self, queue: str | None = None, *, unreadable_only: bool = False) -> int:
         """Start afresh after a failover or restore: every lease ends. Returns the number of lanes mended.

@@ -19,6 +19,7 @@ from holdfast.client._types import (
     Delivery,
     Duration,
     Entry,
+    Finding,
     Holder,
     Json,
     Lease,
@@ -27,6 +28,7 @@ from holdfast.client._types import (
     QueueStats,
     Redriven,
     Replayed,
+    Sample,
     Settlement,
 )
 
@@ -112,6 +114,7 @@ class Verbs(LogVerbs):
             ordering_key=ordering_key,
             key=key,
             idempotency_key=idempotency_key,
+            alone=self._session.alone,
         )
 
     def send_batch(
@@ -152,12 +155,14 @@ class Verbs(LogVerbs):
             ordering_key=ordering_key,
             key=key,
             idempotency_key=idempotency_key,
+            alone=self._session.alone,
         )
 
     def send_many(self, queue: str, messages: Iterable[Any]) -> list[int]:
         """Send payloads or NewMessage values, each with its own options; returns their ids in order."""
         objects = [as_object(new_message(message)) for message in several("messages", messages)]
-        return self._value(list, "send_many", queue=queue, messages=objects)
+        alone = self._session.alone
+        return self._value(list, "send_many", queue=queue, messages=objects, alone=alone)
 
     def bulk_send(
         self,
@@ -174,6 +179,10 @@ class Verbs(LogVerbs):
         is committed by itself, so that what was sent before an error stays sent.
         """
         return copy_messages(self._session, queue, messages, chunk=chunk, progress=progress, atomic=atomic)
+
+    def fast_mode(self) -> None:
+        """Let the open transaction, with all that is in it, not wait for the disk when it commits."""
+        self._value(object, "fast_mode")
 
     # Receiving
 
@@ -282,6 +291,16 @@ class Verbs(LogVerbs):
         found = self._records(Entry, "message", queue=queue, id=id)
         return found[0] if found else None
 
+    def why(self, queue: str) -> list[Finding]:
+        """Why is nothing moving: one finding for each reason, each with what to do."""
+        return self._records(Finding, "why", queue=queue)
+
+    def samples(
+        self, queue: str, since: datetime | None = None, until: datetime | None = None
+    ) -> list[Sample]:
+        """What happened in a queue, minute by minute; by default in the last hour."""
+        return self._records(Sample, "samples", queue=queue, since=since, until=until)
+
     # Repairing
 
     def discard(self, queue: str, ids: Iterable[int]) -> list[int]:
@@ -355,9 +374,9 @@ class Verbs(LogVerbs):
         """Take back what leases let go, now; claims do it by themselves."""
         return self._value(int, "sweep", queue=queue)
 
-    def maintain(self) -> dict[str, Json]:
-        """One round of upkeep for all queues; returns what it did."""
-        return self._value(dict, "maintain")
+    def maintain(self, budget: Duration | None = None) -> dict[str, Json]:
+        """Upkeep for about so long, 100 ms by default; returns what it did, and whether it is done."""
+        return self._value(dict, "maintain", budget=budget)
 
     def repair(self, queue: str | None = None, *, unreadable_only: bool = False) -> int:
         """Start afresh after a failover or restore: every lease ends. Returns the number of lanes mended.

@@ -95,9 +95,15 @@ begin
         perform holdfast._check_field(v_field, v_value in ('"none"', '"key"', '"strict"'), v_value, 'none, key or strict');
       when 'on_dead' then
         perform holdfast._check_field(v_field, v_value in ('"continue"', '"block"'), v_value, 'continue or block');
+      when 'budget' then
+        perform holdfast._check_field(v_field, v_value in ('"deliveries"', '"failures"'), v_value, '"deliveries" or "failures"');
+      when 'lapse_is_failure' then
+        perform holdfast._check_field(v_field, jsonb_typeof(v_value) = 'boolean', v_value, 'true or false');
+      when 'durability' then
+        perform holdfast._check_field(v_field, v_value in ('"durable"', '"fast"'), v_value, '"durable" or "fast"');
       else
         perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
-          'Fields: kind, lease, max_deliveries, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, retention.');
+          'Fields: kind, lease, max_deliveries, budget, lapse_is_failure, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, durability, retention.');
     end case;
   end loop;
 end $$;
@@ -131,6 +137,7 @@ create or replace function holdfast._builtin() returns jsonb language sql immuta
            "keep_for": "7 days", "max_depth": null, "throughput_limit": null,
            "backoff": {"base": "0 s", "factor": 2, "cap": "300 s", "jitter": 0},
            "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576,
+           "budget": "deliveries", "lapse_is_failure": false, "durability": "durable",
            "ordering": "none", "on_dead": "continue", "retention": null}'::jsonb;
 comment on function holdfast._builtin is 'The configuration of a queue of which nothing was said';
 
@@ -179,6 +186,9 @@ begin
     shards = (effective ->> 'shards')::numeric::smallint,
     notify = (effective ->> 'notify')::boolean,
     max_payload = (effective ->> 'max_payload')::numeric::int,
+    budget = effective ->> 'budget',
+    lapse_is_failure = (effective ->> 'lapse_is_failure')::boolean,
+    fast = case when effective ->> 'durability' = 'fast' then true end,
     ordering = nullif(effective ->> 'ordering', 'none'),
     on_dead = effective ->> 'on_dead',
     ordered = q.ordered or effective ->> 'ordering' <> 'none',
@@ -267,7 +277,8 @@ begin
   update holdfast.queue q set
     asleep = holdfast._register('asleep_' || v_id),
     depth = holdfast._register('depth_' || v_id),
-    counted_at = holdfast._register('counted_at_' || v_id)
+    counted_at = holdfast._register('counted_at_' || v_id),
+    counters = holdfast._make_counters(v_id)
   where q.id = v_id;
   perform holdfast._apply(_create_queue.queue, holdfast._effective(_create_queue.queue, _create_queue.config));
   return true;
@@ -399,11 +410,13 @@ begin
     perform holdfast._drop_registers(v_lane);
   end loop;
   execute format('drop sequence %s, %s, %s', v_queue.asleep, v_queue.depth, v_queue.counted_at);
+  execute format('drop sequence %s', array_to_string(v_queue.counters, ', '));
   for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.id loop
     delete from holdfast.message m where m.id >= v_lane.id::bigint << 40 and m.id < (v_lane.id + 1)::bigint << 40;
     delete from holdfast.lease l where l.lane_id = v_lane.id;
     delete from holdfast.gap g where g.lane_id = v_lane.id;
     delete from holdfast.boot b where b.lane_id = v_lane.id;
+    delete from holdfast.probe p where p.lane_id = v_lane.id;
   end loop;
   if v_queue.throttle is not null then
     execute format('drop sequence %s', v_queue.throttle);

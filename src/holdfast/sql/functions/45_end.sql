@@ -42,6 +42,7 @@ begin
   if v_keys is not null then
     perform holdfast._pass_baton(_end.queue_id, v_keys, v_orders, v_heads, at);
   end if;
+  perform holdfast._count(_end.queue_id, _end.outcome, cardinality(v_ended));
   return v_ended;
 end $$;
 comment on function holdfast._end is 'End messages as done, expired, failed or discarded, and keep them if the queue says so; returns those that were there';

@@ -34,11 +34,30 @@ end $$;
 comment on function holdfast.listen is
   'Say that a consumer is about to sleep on this queue for so long. Returns the channel to LISTEN on; claim once more after that, then sleep';
 
+create or replace function holdfast._hurry(wanted boolean) returns void language plpgsql volatile
+as $$
+begin
+  -- Never for a transaction that may hold more than this call: its commit would be weakened as a whole.
+  if wanted then
+    perform set_config('synchronous_commit', 'off', true);
+  end if;
+end $$;
+comment on function holdfast._hurry is 'Let the commit of this transaction not wait for the disk, if wanted';
+
+create or replace function holdfast.fast_mode() returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform holdfast._hurry(true);
+end $$;
+comment on function holdfast.fast_mode is
+  'Let the commit of this transaction, with all that is in it, not wait for the disk: a crash of the server may lose its last moments';
+
 create or replace function holdfast.send(
   queue text, payload jsonb default null, body bytea default null, content_type text default null, headers jsonb default null,
   priority int default null, delay interval default null, deliver_at timestamptz default null, ttl interval default null,
   expires_at timestamptz default null, correlation_id uuid default null, tag text default null, max_deliveries int default null,
-  ordering_key text default null, key text default null, idempotency_key text default null
+  ordering_key text default null, key text default null, idempotency_key text default null, alone boolean default false
 ) returns bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
@@ -51,13 +70,13 @@ declare
   v_xid xid8;
   v_id bigint;
 begin
-  select q.id, q.kind, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, q.ordering, l.ids into v_queue
+  select q.id, q.kind, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, q.ordering, q.fast, l.ids into v_queue
   from holdfast.queue q left join holdfast.lane l on l.queue_id = q.id and l.priority = coalesce(send.priority, q.priority_default)
     and l.shard = pg_backend_pid() % q.shards
   where q.name = send.queue;
   if v_queue.ids is null or pg_column_size(payload) > v_queue.max_payload / 256 or num_nonnulls(body, content_type, headers, priority,
        delay, deliver_at, ttl, expires_at, tag, max_deliveries, ordering_key, key, idempotency_key, v_queue.ttl, v_queue.max_depth,
-       v_queue.ordering, pg_column_compression(payload)) > 0 then
+       v_queue.ordering, v_queue.fast, pg_column_compression(payload)) > 0 then
     -- Whatever is not a small payload and nothing else, to a lane that is there.
     if v_queue.id is null then
       perform holdfast._no_queue(send.queue);
@@ -78,6 +97,7 @@ begin
     if v_queue.max_depth is not null then
       perform holdfast._check_depth(holdfast._queue(send.queue), 1);
     end if;
+    perform holdfast._hurry(v_queue.fast and alone);
     v_queue.ids := coalesce(v_queue.ids, holdfast._ids(holdfast._queue(send.queue), priority));
   end if;
 
@@ -161,7 +181,7 @@ create or replace function holdfast.send_batch(
   queue text, payloads jsonb[], content_type text default null, headers jsonb default null, priority int default null,
   delay interval default null, deliver_at timestamptz default null, ttl interval default null, expires_at timestamptz default null,
   correlation_id uuid default null, tag text default null, max_deliveries int default null,
-  ordering_key text default null, key text default null, idempotency_key text default null
+  ordering_key text default null, key text default null, idempotency_key text default null, alone boolean default false
 ) returns bigint[]
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
@@ -195,6 +215,9 @@ begin
   end if;
   if v_queue.max_depth is not null then
     perform holdfast._check_depth(v_queue, cardinality(payloads));
+  end if;
+  if v_queue.fast then
+    perform holdfast._hurry(alone);
   end if;
 
   v_ids := holdfast._ids(v_queue, priority);
@@ -266,7 +289,7 @@ begin
 end $$;
 comment on function holdfast._check_draft is 'Refuse a bad message';
 
-create or replace function holdfast.send_many(queue text, messages jsonb) returns bigint[]
+create or replace function holdfast.send_many(queue text, messages jsonb, alone boolean default false) returns bigint[]
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
@@ -286,6 +309,7 @@ begin
   select array_agg(holdfast._draft(m.value, v_queue, v_now) order by m.n) into v_drafts
   from jsonb_array_elements(messages) with ordinality m(value, n);
   perform holdfast._check_draft(d, v_queue.max_payload) from unnest(v_drafts) d;
+  perform holdfast._hurry(v_queue.fast and alone);
   return holdfast._store(v_queue, v_drafts, v_now);
 end $$;
 comment on function holdfast.send_many is 'Send many messages, each with its own options; returns the ids in order';

@@ -171,15 +171,17 @@ begin
   with back as (
     update holdfast.message m set
       deliveries = coalesce(m.deliveries, 0) + 1,
-      failures = case when failed then coalesce(m.failures, 0) + 1 else m.failures end,
+      failures = case when failed or v_queue.lapse_is_failure then coalesce(m.failures, 0) + 1 else m.failures end,
       last_error = coalesce(_return.error, m.last_error),
       -- It was handed out, so it was the first of its line; and it keeps its place.
       head = case when m.ordering_key is not null then true end,
       due_at = at + coalesce(delay, holdfast._backoff(v_queue, coalesce(m.failures, 0)))
     where m.id = any (_return.ids)
-    returning m.id, m.deliveries >= nullif(coalesce(m.max_deliveries, v_queue.max_deliveries), 0) as spent
+    returning m.id, case v_queue.budget when 'failures' then coalesce(m.failures, 0) else m.deliveries end
+                    >= nullif(coalesce(m.max_deliveries, v_queue.max_deliveries), 0) as spent
   )
   select coalesce(array_agg(b.id), '{}'), array_agg(b.id) filter (where b.spent) into v_back, v_spent from back b;
+  perform holdfast._count(v_queue.id, case when failed then 'nacked' else 'lapsed' end, cardinality(v_back));
   if v_spent is not null then
     perform holdfast._bury(v_queue, v_spent, at);
   end if;

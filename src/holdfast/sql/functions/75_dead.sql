@@ -42,6 +42,7 @@ begin
            'max_deliveries', g.max_deliveries,
            'redrives', g.origin -> 'redrives', 'enqueued_at', g.enqueued_at, 'died_at', at))
   from gone g join holdfast.lane l on l.id = g.id >> 40 order by g.id;
+  perform holdfast._count(queue.id, 'dead', cardinality(_bury.ids));
   if v_keys is not null then
     perform holdfast._pass_baton(queue.id, v_keys, v_orders, array_fill(true, array[cardinality(v_keys)]), at);
   end if;
@@ -85,9 +86,11 @@ as $$
 begin
   return array(
     select m.id from holdfast.message m join holdfast.queue q on q.id = _spent.queue_id
-    where m.id = any (_spent.ids) and coalesce(m.deliveries, 0) + 1 >= nullif(coalesce(m.max_deliveries, q.max_deliveries), 0));
+    where m.id = any (_spent.ids)
+      and case q.budget when 'failures' then coalesce(m.failures, 0) + q.lapse_is_failure::int else coalesce(m.deliveries, 0) + 1 end
+          >= nullif(coalesce(m.max_deliveries, q.max_deliveries), 0));
 end $$;
-comment on function holdfast._spent is 'Which of these messages in flight have had their last delivery';
+comment on function holdfast._spent is 'Which of these messages in flight are dead when their lease runs out';
 
 create or replace function holdfast._can_bury(queue_id int) returns boolean
 language plpgsql volatile set lock_timeout = '100ms'
@@ -154,6 +157,7 @@ begin
                   and m.id not in (select h.id from holdfast._holders(v_ids) h) for update skip locked);
   return query select * from holdfast._move_back(v_target, v_free, holdfast.now());
   perform holdfast._entomb_in(v_grave, v_free);
+  perform holdfast._count(v_grave.id, 'moved', cardinality(v_free));
   perform holdfast._wake(v_target);
 end $$;
 comment on function holdfast.redrive is
@@ -256,11 +260,9 @@ declare
   v_grave holdfast.queue;
   v_gone bigint[];
 begin
-  v_ids := array(
-    select m.id from holdfast.message m where m.id = any (discard.ids)
-      and (m.queue_id = v_queue.id
-           or (m.origin ->> 'queue' = v_queue.name
-               and m.queue_id = (select q.id from holdfast.queue q where q.name = v_queue.dead_letter))));
+  select coalesce(array_agg(m.id), '{}'), coalesce(array_agg(m.id) filter (where m.queue_id = v_grave), '{}') into v_ids, v_dead
+  from holdfast.message m where m.id = any (discard.ids)
+    and (m.queue_id = v_queue.id or (m.queue_id = v_grave and m.origin ->> 'queue' = v_queue.name));
   -- Whoever holds one learns that it is gone: its id leaves the lease. (A claim that takes it at this moment keeps the id
   -- in its lease; it settles nothing.)
   for v_lease in select distinct h.token, h.part from holdfast._holders(v_ids) h order by 1, 2 loop

@@ -92,6 +92,19 @@ create or replace function holdfast._count_dead(queue holdfast.queue) returns bi
     where q.name = (queue).dead_letter and m.origin ->> 'queue' = (queue).name limit 10001) counted);
 comment on function holdfast._count_dead is 'How many dead letters came from this queue; 10,001 means more';
 
+create or replace function holdfast._counters(queue holdfast.queue, drawn bigint, ended bigint) returns jsonb language plpgsql stable
+as $$
+declare
+  v_counts bigint[] := holdfast._counts(queue);
+  v_counters jsonb;
+  v_otherwise bigint;
+begin
+  select jsonb_object_agg(k.kind, v_counts[k.n]), sum(v_counts[k.n]) filter (where k.kind not in ('nacked', 'lapsed'))
+  into v_counters, v_otherwise from unnest(holdfast._counted()) with ordinality k(kind, n);
+  return v_counters || jsonb_build_object('sent', drawn, 'ended', greatest(ended, 0), 'done', greatest(ended - v_otherwise, 0));
+end $$;
+comment on function holdfast._counters is 'What has happened in a queue since it was made: done is what has ended and is not counted otherwise';
+
 create or replace function holdfast.queue_stats(queue text) returns setof holdfast.stats
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
@@ -120,7 +133,7 @@ begin
     )
     select v_queue.name, b.ready, b.scheduled, b.blocked, b.in_flight, v_dead, b.ready + b.scheduled + b.blocked + b.in_flight,
            v_now - b.oldest, b.exact and v_dead <= 10000, v_queue.paused,
-           jsonb_build_object('sent', b.drawn, 'ended', greatest(b.drawn - (b.ready + b.scheduled + b.blocked + b.in_flight), 0))
+           holdfast._counters(v_queue, b.drawn, b.drawn - (b.ready + b.scheduled + b.blocked + b.in_flight))
     from best b;
 exception
   when internal_error then
@@ -128,7 +141,7 @@ exception
     raise;
 end $$;
 comment on function holdfast.queue_stats is
-  'Figures of a queue. exact: false means that some are estimates (above 10,000). counters count ids, those of rolled-back sends included';
+  'Figures of a queue. exact: false means that some are estimates (above 10,000). counters: since it was made; sent and done count the ids of rolled-back sends too';
 
 create or replace function holdfast.queues()
 returns table (queue text, paused boolean, created_at timestamptz, config jsonb, effective jsonb)

@@ -1,5 +1,9 @@
--- Maintenance: what no caller waits for. Safe from any number of processes at once; each call takes a bounded
--- number of lanes in turn, and skips those that are busy.
+-- Maintenance: what no caller waits for. Safe from any number of processes at once: each call takes lanes and queues in
+-- turn, for as long as its budget allows, and skips those that somebody else is working on.
+--
+-- A step is a function that returns what it did as a JSON object, numbers to be added up, with more = true if it has left
+-- work behind. Steps for the whole database are listed in maintain(), those for each queue in _maintain_queue(), those that
+-- need the lane lock in _maintain_lane(): one line each.
 --
 -- The audit turns every defect that could strand a message into a delay: a message behind the cursor that is in
 -- no lease and not due is made due.
@@ -40,21 +44,75 @@ begin
 end $$;
 comment on function holdfast._audit is 'Under the lane lock: look at the next 2,000 messages behind the cursor, and make those due that nobody holds, or that are parked behind nobody';
 
-create or replace function holdfast._tally(counted int, at timestamptz) returns void language plpgsql volatile
+create or replace function holdfast._tally_chunk(tally holdfast.tally, at timestamptz) returns holdfast.tally language plpgsql stable
 as $$
+declare
+  v_found bigint[];
+  v_due_at timestamptz;
+  v_id bigint;
 begin
-  insert into holdfast.tally (queue_id, counted_at, in_flight, due, scheduled, blocked)
-  select _tally.counted, at,
-    (select coalesce(sum(cardinality(l.ids)), 0) from holdfast.lane n join holdfast.lease l on l.lane_id = n.id where n.queue_id = _tally.counted),
-    d.due, d.scheduled, d.blocked
-  from (select count(*) filter (where m.due_at <= at) as due, count(*) filter (where m.due_at > at and m.due_at < 'infinity') as scheduled,
-               count(*) filter (where m.due_at = 'infinity') as blocked
-        from holdfast.lane n join holdfast.message m on m.id >> 40 = n.id and m.due_at > '-infinity'
-        where n.queue_id = _tally.counted) d
-  on conflict (queue_id) do update set counted_at = excluded.counted_at, in_flight = excluded.in_flight, due = excluded.due,
-    scheduled = excluded.scheduled, blocked = excluded.blocked;
+  select array[count(*) filter (where w.due_at <= at), count(*) filter (where w.due_at > at and w.due_at < 'infinity'),
+               count(*) filter (where w.due_at = 'infinity')], (array_agg(w.due_at))[10000], (array_agg(w.id))[10000]
+  into v_found, v_due_at, v_id
+  from (select m.due_at, m.id from holdfast.message m
+        where m.id >> 40 = tally.lane_id and m.due_at is not null and (m.due_at, m.id) > (tally.due_at, tally.id)
+        order by m.due_at, m.id limit 10000) w;
+  if v_id is null then
+    tally.lane_id := (select l.id from holdfast.lane l where l.queue_id = tally.queue_id and l.id > tally.lane_id order by l.id limit 1);
+  end if;
+  tally.so_far := array(select f.n + tally.so_far[f.nth] from unnest(v_found) with ordinality f(n, nth) order by f.nth);
+  tally.due_at := coalesce(v_due_at, '-infinity');
+  tally.id := coalesce(v_id, 9223372036854775807);
+  return tally;
 end $$;
-comment on function holdfast._tally is 'Count in full what queue_stats counts up to 10,000';
+comment on function holdfast._tally_chunk is 'Count the next 10,000 messages that are not fresh; lane_id is null after the last';
+
+create or replace function holdfast._tally(queue holdfast.queue, at timestamptz, until timestamptz) returns jsonb language plpgsql volatile
+as $$
+declare
+  v_began timestamptz := clock_timestamp();
+  v_count holdfast.tally;
+begin
+  select t.* into v_count from holdfast.tally t where t.queue_id = queue.id for update skip locked;
+  if not found and exists (select from holdfast.tally t where t.queue_id = queue.id) then
+    return '{}';
+  end if;
+  if v_count.rest_until > v_began and v_count.rest_until < v_began + interval '1 hour' then
+    return '{}';
+  end if;
+  if v_count.lane_id is null then
+    v_count.queue_id := queue.id;
+    v_count.lane_id := (select min(l.id) from holdfast.lane l where l.queue_id = queue.id);
+    v_count.due_at := '-infinity';
+    v_count.id := 9223372036854775807;
+    v_count.so_far := '{0,0,0}';
+    v_count.busy := interval '0';
+  end if;
+  loop
+    v_count := holdfast._tally_chunk(v_count, at);
+    exit when v_count.lane_id is null or clock_timestamp() > until;
+  end loop;
+  v_count.busy := v_count.busy + (clock_timestamp() - v_began);
+  if v_count.lane_id is null then
+    v_count.counted_at := at;
+    v_count.due := v_count.so_far[1];
+    v_count.scheduled := v_count.so_far[2];
+    v_count.blocked := v_count.so_far[3];
+    v_count.in_flight := (select coalesce(sum(cardinality(l.ids)), 0) from holdfast.lane n cross join lateral (
+      select l.ids from holdfast.lease l where l.lane_id = n.id order by l.deadline limit 100000) l where n.queue_id = queue.id);
+    -- A count that is dear takes a twentieth of the time.
+    v_count.rest_until := case when v_count.busy > interval '100 ms' then clock_timestamp() + 20 * v_count.busy end;
+  end if;
+  insert into holdfast.tally as t
+  select queue.id, coalesce(v_count.counted_at, at), coalesce(v_count.in_flight, 0), coalesce(v_count.due, 0), coalesce(v_count.scheduled, 0),
+         coalesce(v_count.blocked, 0), v_count.lane_id, v_count.due_at, v_count.id, v_count.so_far, v_count.busy, v_count.rest_until
+  on conflict (queue_id) do update set
+    counted_at = excluded.counted_at, in_flight = excluded.in_flight, due = excluded.due, scheduled = excluded.scheduled,
+    blocked = excluded.blocked, lane_id = excluded.lane_id, due_at = excluded.due_at, id = excluded.id, so_far = excluded.so_far,
+    busy = excluded.busy, rest_until = excluded.rest_until;
+  return jsonb_build_object('more', v_count.lane_id is not null);
+end $$;
+comment on function holdfast._tally is 'Go on counting in full what queue_stats counts up to 10,000; in chunks, until it is time';
 
 create or replace function holdfast._lane_holders()
 returns table (queue text, priority int, pid int, "user" text, application text, client text, state text, since timestamptz, prepared text)
@@ -108,78 +166,133 @@ end $$;
 comment on function holdfast._end_overdue_holders is
   'End sessions that have kept a lane for five minutes: in a transaction that claimed, or idle with a lock of their own. remaining: those that cannot be ended';
 
+create or replace function holdfast._add_up(did jsonb, step jsonb) returns jsonb language sql immutable
+  return did || coalesce((
+    select jsonb_object_agg(s.key, case jsonb_typeof(s.value)
+      when 'number' then to_jsonb(coalesce((did ->> s.key)::numeric, 0) + (s.value #>> '{}')::numeric)
+      when 'boolean' then to_jsonb(coalesce((did ->> s.key)::boolean, false) or (s.value #>> '{}')::boolean)
+      else s.value end) from jsonb_each(step) s), '{}');
+comment on function holdfast._add_up is 'What maintain() did so far, and what one more step did: numbers are added, more holds if it holds for one';
+
 create or replace function holdfast._maintain_lane(lane holdfast.lane, at timestamptz) returns jsonb language plpgsql volatile
 as $$
 declare
   v_clean boolean := pg_current_xact_id_if_assigned() is null;
-  v_swept int;
-  v_audited int;
+  v_start bigint;
   v_trimmed int;
   v_expiry record;
+  v_did jsonb;
 begin
   if holdfast._boot_lane(lane) then
     return '{"booted": 1}';
   end if;
-  perform holdfast._advance(lane);
-  v_swept := holdfast._sweep_lane(lane, at, v_clean);
-  v_audited := holdfast._audit(lane, at);
+  v_start := holdfast._advance(lane);
+  v_did := jsonb_build_object('swept', holdfast._sweep_lane(lane, at, v_clean));
+  v_did := holdfast._add_up(v_did, jsonb_build_object('found', holdfast._audit(lane, at)));
   v_trimmed := holdfast._trim_log(lane, at);
+  v_did := holdfast._add_up(v_did, jsonb_build_object('trimmed', v_trimmed, 'more', v_trimmed >= 10000));
   v_expiry := holdfast._expire(lane, at);
-  -- Somebody else may be counting this queue, by another of its lanes.
-  if pg_try_advisory_xact_lock(holdfast._lane_lock() + 1, lane.queue_id) then
-    perform holdfast._tally(lane.queue_id, at);
-  end if;
-  return jsonb_build_object('swept', v_swept, 'found', v_audited, 'expired', v_expiry.expired, 'trimmed', v_trimmed,
-                            'more', v_expiry.more or v_trimmed >= 10000);
+  v_did := holdfast._add_up(v_did, jsonb_build_object('expired', v_expiry.expired, 'more', v_expiry.more));
+  perform holdfast._probe(lane, v_start, at);
+  return v_did;
 end $$;
-comment on function holdfast._maintain_lane is 'Under the lane lock: boot if need be, sweep, audit, expire, count';
+comment on function holdfast._maintain_lane is 'Under the lane lock: boot if need be, sweep, audit, trim a log, expire, look';
 
-create or replace function holdfast.maintain() returns jsonb
+create or replace function holdfast._maintain_lanes(until timestamptz) returns jsonb language plpgsql volatile
+as $$
+declare
+  v_turn bigint := coalesce(pg_sequence_last_value('holdfast.turn'), 0);
+  v_did jsonb := '{"lanes": 0, "busy": 0, "booted": 0, "swept": 0, "found": 0, "trimmed": 0, "expired": 0, "more": false}';
+  v_lane holdfast.lane;
+begin
+  if not exists (select from holdfast.lane l where l.id > v_turn) then
+    v_turn := 0;
+  end if;
+  for v_lane in select l.* from holdfast.lane l where l.id > v_turn order by l.id loop
+    if clock_timestamp() > until and v_did ->> 'lanes' <> '0' then
+      return v_did || '{"more": true}';
+    end if;
+    if pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) and holdfast._unchanged(v_lane) then
+      v_did := holdfast._add_up(v_did, holdfast._maintain_lane(v_lane, holdfast.now()));
+    else
+      v_did := holdfast._add_up(v_did, '{"busy": 1}');
+    end if;
+    v_did := holdfast._add_up(v_did, '{"lanes": 1}');
+    perform setval('holdfast.turn', v_lane.id);
+  end loop;
+  perform setval('holdfast.turn', 0);
+  return v_did;
+end $$;
+comment on function holdfast._maintain_lanes is
+  'Go on with the round over all lanes until it is time, or until the round is over; those that are busy are passed over';
+
+create or replace function holdfast._maintain_queue(queue holdfast.queue, until timestamptz) returns jsonb language plpgsql volatile
+as $$
+declare
+  v_did jsonb := '{}';
+begin
+  v_did := holdfast._add_up(v_did, holdfast._tally(queue, holdfast.now(), until));
+  v_did := holdfast._add_up(v_did, holdfast._sample(queue, holdfast.now()));
+  return v_did;
+end $$;
+comment on function holdfast._maintain_queue is 'The steps that maintain() takes for each queue, while nobody else takes them for it';
+
+create or replace function holdfast._maintain_queues(until timestamptz) returns jsonb language plpgsql volatile
+as $$
+declare
+  v_turn bigint := coalesce(pg_sequence_last_value('holdfast.queue_turn'), 0);
+  v_did jsonb := '{"queues": 0, "sampled": 0, "more": false}';
+  v_queue holdfast.queue;
+begin
+  if not exists (select from holdfast.queue q where q.id > v_turn) then
+    v_turn := 0;
+  end if;
+  for v_queue in select q.* from holdfast.queue q where q.id > v_turn order by q.id loop
+    if clock_timestamp() > until and v_did ->> 'queues' <> '0' then
+      return v_did || '{"more": true}';
+    end if;
+    -- The row lock keeps the queue from being dropped meanwhile, and nobody is waited for.
+    if pg_try_advisory_xact_lock(holdfast._lane_lock() + 1, v_queue.id) then
+      perform from holdfast.queue q where q.id = v_queue.id for key share skip locked;
+      if found then
+        v_did := holdfast._add_up(v_did, holdfast._maintain_queue(v_queue, until));
+      end if;
+    end if;
+    v_did := holdfast._add_up(v_did, '{"queues": 1}');
+    perform setval('holdfast.queue_turn', v_queue.id);
+  end loop;
+  perform setval('holdfast.queue_turn', 0);
+  return v_did;
+end $$;
+comment on function holdfast._maintain_queues is
+  'Go on with the round over all queues until it is time, or until the round is over; those that somebody else is working on are passed over';
+
+create or replace function holdfast.maintain(budget interval default '100 ms') returns jsonb
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
   v_began timestamptz := clock_timestamp();
-  v_turn bigint := coalesce(pg_sequence_last_value('holdfast.turn'), 0);
-  v_lane holdfast.lane;
-  v_did jsonb;
-  v_lanes int := 0;
-  v_booted int := 0;
-  v_swept int := 0;
-  v_found int := 0;
-  v_trimmed int := 0;
-  v_expired int := 0;
-  v_more boolean := false;
-  v_busy int := 0;
-  v_overdue record;
+  v_did jsonb := '{}';
   v_archive jsonb;
 begin
+  if maintain.budget is null or maintain.budget < interval '1 ms' or maintain.budget > interval '10 s' then
+    perform holdfast._fail('QH422', 'budget is out of range', format('Got %s.', coalesce(maintain.budget::text, 'null')),
+      'One call of maintain takes 1 millisecond to 10 seconds; call it again while done is false.');
+  end if;
   perform holdfast._check_isolation('maintain');
   perform holdfast._limit_transaction();
-  v_overdue := holdfast._end_overdue_holders();
+  v_did := holdfast._add_up(v_did, (select jsonb_build_object('holders_ended', h.ended, 'holders', h.remaining) from holdfast._end_overdue_holders() h));
+  -- Lanes come first: a floor moves only in a transaction that has written nothing yet.
+  v_did := holdfast._add_up(v_did, holdfast._maintain_lanes(v_began + maintain.budget));
+  v_did := holdfast._add_up(v_did, holdfast._maintain_queues(greatest(v_began + maintain.budget, clock_timestamp() + maintain.budget / 2)));
   perform holdfast._tidy_limiters(holdfast.now());
-  for v_lane in select l.* from holdfast.lane l order by (l.id <= v_turn), l.id loop
-    if pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) and holdfast._unchanged(v_lane) then
-      v_did := holdfast._maintain_lane(v_lane, holdfast.now());
-      v_booted := v_booted + coalesce((v_did ->> 'booted')::int, 0);
-      v_swept := v_swept + coalesce((v_did ->> 'swept')::int, 0);
-      v_found := v_found + coalesce((v_did ->> 'found')::int, 0);
-      v_trimmed := v_trimmed + coalesce((v_did ->> 'trimmed')::int, 0);
-      v_expired := v_expired + coalesce((v_did ->> 'expired')::int, 0);
-      v_more := v_more or coalesce((v_did ->> 'more')::boolean, false);
-    else
-      v_busy := v_busy + 1;
-    end if;
-    v_lanes := v_lanes + 1;
-    perform setval('holdfast.turn', v_lane.id);
-    exit when clock_timestamp() > v_began + interval '100 ms';
-  end loop;
   -- Last, since it may lock the archive until this transaction ends.
   v_archive := holdfast._tend_archive(holdfast.now());
-  return jsonb_build_object('lanes', v_lanes, 'busy', v_busy, 'booted', v_booted, 'swept', v_swept, 'found', v_found, 'expired', v_expired,
-                            'trimmed', v_trimmed, 'forgotten', v_archive -> 'forgotten', 'partitions_made', v_archive -> 'made',
-                            'partitions_dropped', v_archive -> 'dropped', 'holders_ended', v_overdue.ended, 'holders', v_overdue.remaining,
-                            'done', v_lanes >= (select count(*) from holdfast.lane) and not v_more and not (v_archive -> 'more')::boolean);
+  v_did := holdfast._add_up(v_did, jsonb_build_object('forgotten', v_archive -> 'forgotten', 'partitions_made', v_archive -> 'made',
+                                                      'partitions_dropped', v_archive -> 'dropped', 'more', v_archive -> 'more'));
+  perform setval('holdfast.maintained_at', holdfast._us(holdfast.now()));
+  return v_did - 'more' || jsonb_build_object('done', not (v_did ->> 'more')::boolean);
 end $$;
 comment on function holdfast.maintain is
-  'Sweep, audit, expire and count, some lanes a call, in turn; call it every few seconds, and again while done is false. found: messages that were stranded';
+  'Sweep, audit, expire, count and sample, lanes and queues in turn, for about so long; call it every few seconds, and again while done is false. found: messages that were stranded';

@@ -1,0 +1,124 @@
+"""why, stats --history and maintain --every, as people run them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.cli.conftest import PATIENCE, PROGRAM, Run, environment
+
+Conn = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def orders(conn: Conn) -> Conn:
+    """A database with a queue `orders` that has one message."""
+    conn.execute("select holdfast.create_queue('orders')")
+    conn.execute("select holdfast.send('orders', '1')")
+    return conn
+
+
+@contextmanager
+def started(*words: str, database_url: str) -> Iterator[subprocess.Popen[str]]:
+    """A command that runs until it is told to end; killed if it does not."""
+    with subprocess.Popen(
+        [str(PROGRAM), *words],
+        env=environment(database_url),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def test_why_says_what_stands_in_the_way_and_what_to_do(run: Run, orders: Conn) -> None:
+    healthy = run("why", "orders")
+    orders.execute("select holdfast.pause_queue('orders')")
+
+    paused = run("why", "orders")
+    document = run("why", "orders", "--json").document
+
+    assert healthy.out.startswith("ok: Nothing is in the way")
+    assert paused.out == (
+        "blocking: The queue is paused: claims get nothing. [paused]\n"
+        "    Resume it: select holdfast.resume_queue('orders').\n"
+    )
+    assert (document["finding"], document["severity"], document["details"]) == (
+        "paused",
+        "blocking",
+        {"ready": 1},
+    )
+
+
+def test_why_of_a_missing_queue_is_an_error(run: Run, orders: Conn) -> None:
+    answer = run("why", "nowhere", "--json")
+
+    assert (answer.code, json.loads(answer.err)["error"]["code"]) == (1, "QH101")
+
+
+def test_history_is_what_maintain_wrote_down(run: Run, orders: Conn) -> None:
+    before = run("stats", "orders", "--history")
+    run("maintain")
+
+    table = run("stats", "orders", "--history")
+    document = run("stats", "orders", "--history", "--since", "2h", "--json").document
+
+    assert before.err == "orders has no samples: does anybody call maintain?\n"
+    assert table.out.splitlines()[0].split()[:3] == ["ended", "sent", "done"]
+    assert (document["sent"], document["done"], document["ready"]) == (1, 0, 1)
+    assert document["waiting"]["under_10ms"] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["stats", "--history"],
+        ["stats", "orders", "--history", "--watch"],
+        ["maintain", "--every", "0.01"],
+        ["maintain", "orders", "--every", "1s"],
+    ],
+)
+def test_options_that_make_no_sense_are_refused(run: Run, orders: Conn, words: list[str]) -> None:
+    assert run(*words).code == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_maintain_goes_on_until_it_is_told_to_end(
+    database_url: str, orders: Conn, number: signal.Signals
+) -> None:
+    with started("maintain", "--every", "100ms", "--json", database_url=database_url) as process:
+        assert process.stdout is not None
+        rounds = [json.loads(process.stdout.readline()) for _ in range(3)]
+        process.send_signal(number)
+        _, err = process.communicate(timeout=PATIENCE)
+
+    assert [did["lanes"] for did in rounds] == [1, 1, 1]
+    assert (process.returncode, err) == (0, "")
+
+
+def test_maintain_survives_a_lost_connection(database_url: str, orders: Conn) -> None:
+    with started("maintain", "--every", "100ms", "--json", database_url=database_url) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        orders.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and pid <> pg_backend_pid()"
+        )
+        after = [json.loads(process.stdout.readline()) for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
+
+    assert [did["lanes"] for did in after] == [1, 1]
+    assert process.returncode == 0

@@ -1,0 +1,292 @@
+"""why(): each reason why nothing moves is found, said in words, and comes with what to do.
+
+1. A queue with messages to hand out and nothing in the way gives one finding, ok.
+2. paused, empty, scheduled, in_flight, leases_expired, full, dead, keys_parked, budget_spent, not_maintained,
+   unreadable: each is found when it is so, with its figures, and not when it is not.
+3. Findings come with the gravest first.
+4. why changes nothing, and looks at a bounded number of rows: its cost does not grow with the backlog.
+
+Those that are about other sessions are in tests/isolation/test_why.py.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.engine.engine import T0, Engine, Row
+
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+
+
+def found(engine: Engine, queue: str = "q") -> dict[str, Row]:
+    """The findings by their code; each code once."""
+    rows = engine.rows("why", queue=queue)
+    assert len({row["finding"] for row in rows}) == len(rows)
+    assert all(row["message"] and row["remedy"] and isinstance(row["details"], dict) for row in rows)
+    return {row["finding"]: row for row in rows}
+
+
+def only(engine: Engine) -> Row:
+    (row,) = found(engine).values()
+    return row
+
+
+def test_a_healthy_queue_is_ok(queue: Engine) -> None:
+    queue.send_numbers(3)
+    queue.claim(1)
+
+    row = only(queue)
+
+    assert (row["finding"], row["severity"]) == ("ok", "ok")
+    assert (row["details"]["ready"], row["details"]["in_flight"]) == (2, 1)
+
+
+def test_a_paused_queue_says_so(queue: Engine) -> None:
+    queue.send_numbers(2)
+    queue.value("pause_queue", queue="q")
+
+    row = only(queue)
+
+    assert (row["finding"], row["severity"], row["details"]) == ("paused", "blocking", {"ready": 2})
+    assert "holdfast.resume_queue('q')" in row["remedy"]
+
+
+def test_an_empty_queue_says_so(queue: Engine) -> None:
+    queue.send(1)
+    queue.settle("ack", queue.claim_one()["token"])
+
+    row = only(queue)
+
+    assert (row["finding"], row["severity"]) == ("empty", "info")
+    assert (row["details"]["counters"]["sent"], row["details"]["counters"]["done"]) == (1, 1)
+
+
+def test_a_queue_of_which_all_is_scheduled_names_the_next_time(queue: Engine) -> None:
+    queue.send(1, delay="2 hours", priority=4)
+    queue.send(1, delay="1 hour")
+
+    row = only(queue)
+
+    assert row["finding"] == "scheduled"
+    assert row["details"] == {"scheduled": 2, "next_due_at": "2030-01-01T01:00:00+00:00"}
+
+
+def test_a_queue_of_which_all_is_in_flight_names_holders_and_deadlines(queue: Engine) -> None:
+    queue.send_numbers(5)
+    queue.claim(3, consumer="ann", lease="1 min")
+    queue.claim(1, consumer="bob", lease="10 s")
+    queue.claim(1, consumer="ann", lease="2 min")
+
+    row = only(queue)
+
+    assert (row["finding"], row["severity"]) == ("in_flight", "info")
+    assert row["details"]["next_deadline"] == "2030-01-01T00:00:10+00:00"
+    assert row["details"]["last_deadline"] == "2030-01-01T00:02:00+00:00"
+    assert [(c["consumer"], c["messages"]) for c in row["details"]["consumers"]] == [("ann", 4), ("bob", 1)]
+
+
+def test_leases_that_ran_out_are_told_apart_from_live_ones(queue: Engine) -> None:
+    queue.send_numbers(3)
+    queue.claim(2, lease="1 s", consumer="gone")
+    queue.claim(1, lease="1 h")
+    queue.at(T0 + SECOND)
+    some = found(queue)
+    queue.at(T0 + timedelta(hours=1))
+    queue.value("maintain", budget="10 s")
+    queue.claim(3, lease="1 s")
+    queue.at(T0 + timedelta(hours=2) - 57 * MINUTE)
+
+    every = found(queue)
+
+    assert set(some) == {"leases_expired", "in_flight"}
+    assert (some["leases_expired"]["details"]["expired"], some["leases_expired"]["details"]["all"]) == (
+        2,
+        False,
+    )
+    assert set(every) == {"leases_expired"}
+    assert (every["leases_expired"]["details"]["expired"], every["leases_expired"]["details"]["all"]) == (
+        3,
+        True,
+    )
+    assert every["leases_expired"]["severity"] == "warning"
+
+
+def test_a_full_queue_says_so(engine: Engine) -> None:
+    engine.create("q", max_depth=2)
+    engine.send(1)
+    before = set(found(engine))
+    engine.send(1)
+
+    row = only(engine)
+
+    assert before == {"ok"}
+    assert (row["finding"], row["details"]) == ("full", {"depth": 2, "max_depth": 2})
+
+
+def test_dead_letters_are_named_with_the_last_error(engine: Engine) -> None:
+    engine.create("q", max_deliveries=1)
+    engine.create("other", max_deliveries=1, dead_letter="q.dlq")
+    engine.kill(engine.send(1), error="first")
+    last = engine.kill(engine.send(1), error="no stock")
+    engine.kill(engine.send(1, queue="other"), queue="other", error="not ours")
+    engine.send(1)
+
+    row = only(engine)
+
+    assert (row["finding"], row["severity"]) == ("dead", "info")
+    assert row["details"]["dead"] == 2
+    assert (row["details"]["last_id"], row["details"]["last_error"]) == (str(last), "no stock")
+    assert "no stock" in row["message"]
+
+
+def test_a_pile_of_dead_letters_is_a_warning(engine: Engine) -> None:
+    engine.create("q", max_deliveries=1)
+    engine.send_numbers(100)
+    engine.settle("nack", engine.claim(100)[0]["token"])
+
+    row = found(engine)["dead"]
+
+    assert (row["severity"], row["details"]["dead"]) == ("warning", 100)
+
+
+def test_parked_keys_are_counted_and_a_few_are_named(queue: Engine) -> None:
+    queue.send_numbers(8)
+    queue.conn.execute(
+        "update holdfast.message set due_at = 'infinity', ordering_key = 'k' || (id % 7), order_no = 2"
+    )
+
+    row = found(queue)["keys_parked"]
+
+    assert (row["severity"], row["details"]["blocked"], len(row["details"]["keys"])) == ("warning", 8, 5)
+
+
+@pytest.mark.parametrize("budget", ["deliveries", "failures"])
+def test_messages_over_a_lowered_limit_are_found(engine: Engine, budget: str) -> None:
+    engine.create("q", max_deliveries=5, budget=budget)
+    sent = engine.send_numbers(3)
+    for _ in range(2):
+        engine.settle("nack", engine.claim(2)[0]["token"], delay="0 s")
+    before = set(found(engine))
+
+    engine.value("configure_queue", queue="q", config={"max_deliveries": 2})
+
+    row = found(engine)["budget_spent"]
+    assert before == {"ok"}
+    assert (row["details"]["messages"], sorted(row["details"]["ids"])) == (2, [str(i) for i in sent[:2]])
+
+
+def test_a_message_with_a_limit_of_its_own_is_measured_by_that(engine: Engine) -> None:
+    engine.create("q", max_deliveries=5)
+    engine.send(1, max_deliveries=0)
+    for _ in range(6):
+        engine.settle("nack", engine.claim_one()["token"], delay="0 s")
+
+    assert set(found(engine)) == {"ok"}
+
+
+def test_a_database_that_nobody_maintains_is_noticed(queue: Engine) -> None:
+    queue.send(1)
+    queue.at(T0 + 5 * MINUTE)
+    young = set(found(queue))
+    queue.at(T0 + 6 * MINUTE)
+    never = only(queue)
+    queue.value("maintain", budget="10 s")
+    just_now = set(found(queue))
+    queue.at(T0 + 12 * MINUTE)
+
+    again = only(queue)
+
+    assert young == just_now == {"ok"}
+    assert (never["finding"], never["details"]) == ("not_maintained", {"last": None})
+    assert again["details"] == {"last": "2030-01-01T00:06:00+00:00"}
+
+
+def test_unreadable_registers_are_all_that_can_be_said(queue: Engine) -> None:
+    queue.send(1)
+    queue.value("pause_queue", queue="q")
+    queue.conn.execute(
+        "create or replace function holdfast._readable(registers regclass[]) returns boolean"
+        " language sql as 'select false'"
+    )
+
+    row = only(queue)
+
+    assert (row["finding"], row["severity"], row["details"]) == (
+        "unreadable",
+        "blocking",
+        {"priorities": [0]},
+    )
+    assert "repair(unreadable_only => true)" in row["remedy"]
+
+
+def test_the_gravest_come_first(engine: Engine) -> None:
+    engine.create("q", max_depth=1)
+    engine.send(1, delay="1 h")
+    engine.value("pause_queue", queue="q")
+    engine.at(T0 + 6 * MINUTE)
+
+    rows = engine.rows("why", queue="q")
+
+    assert [(row["severity"], row["finding"]) for row in rows] == [
+        ("blocking", "paused"),
+        ("warning", "full"),
+        ("warning", "not_maintained"),
+        ("info", "scheduled"),
+    ]
+
+
+def test_why_of_a_queue_that_is_not_there_is_refused(queue: Engine) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        queue.rows("why", queue="nowhere")
+
+    assert caught.value.sqlstate == "QH101"
+
+
+def test_why_changes_nothing(queue: Engine) -> None:
+    queue.send_numbers(3)
+    queue.claim(1, lease="1 s")
+    queue.at(T0 + SECOND)
+    before = queue.state()
+
+    queue.rows("why", queue="q")
+
+    assert queue.state() == before
+
+
+def reads(engine: Engine) -> int:
+    """How many rows of the big tables one call of why reads."""
+    query = (
+        "select sum(seq_tup_read + idx_tup_fetch)::bigint from pg_stat_xact_user_tables"
+        " where schemaname = 'holdfast' and relname in ('message', 'lease', 'gap')"
+    )
+    with engine.conn.transaction():
+        before = engine.look(query)
+        engine.rows("why", queue="q")
+        return int(engine.look(query)) - int(before)
+
+
+def test_the_rows_that_why_reads_do_not_grow_with_the_backlog(queue: Engine) -> None:
+    fill: Any = queue.conn.execute
+    for batch in ("null", "'2031-01-01'", "'2029-01-01'"):
+        fill(
+            "insert into holdfast.message (id, queue_id, enqueued_at, due_at)"
+            " select nextval(l.ids), l.queue_id, '2030-01-01', " + batch + "::timestamptz"
+            " from holdfast.lane l, generate_series(1, 12000)"
+        )
+    small = reads(queue)
+    for batch in ("null", "'2031-01-01'", "'2029-01-01'"):
+        fill(
+            "insert into holdfast.message (id, queue_id, enqueued_at, due_at)"
+            " select nextval(l.ids), l.queue_id, '2030-01-01', " + batch + "::timestamptz"
+            " from holdfast.lane l, generate_series(1, 60000)"
+        )
+
+    large = reads(queue)
+
+    assert small > 0
+    assert large <= small + 100
