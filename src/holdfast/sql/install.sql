@@ -1441,6 +1441,10 @@ declare
   v_hi timestamptz := holdfast._day_begins(day + 1);
 begin
   lock table holdfast.archive_default in access exclusive mode;
+  -- Somebody who is migrating may have been first.
+  if to_regclass('holdfast.' || v_name) is not null then
+    return false;
+  end if;
   -- What has come meanwhile moves over; if that is much, the day stays where it is.
   if (select count(*) from (select from holdfast.archive_default a where a.ended_at >= v_lo and a.ended_at < v_hi limit 10001) a) > 10000 then
     return false;
@@ -3139,7 +3143,7 @@ declare
   v_queue holdfast.queue;
   v_start bigint := holdfast._advance(lane);
   v_walk bigint := coalesce(pg_sequence_last_value(lane.expiry_walk), 0);
-  v_from timestamptz := holdfast._time(coalesce(pg_sequence_last_value(lane.expiry_at), 0));
+  v_from timestamptz := coalesce(holdfast._time(nullif(pg_sequence_last_value(lane.expiry_at), 0)), '-infinity');
   v_id bigint := coalesce(pg_sequence_last_value(lane.expiry_id), 0);
   v_chunk record;
   v_ahead boolean := false;
@@ -3149,7 +3153,7 @@ begin
   more := false;
   select q.* into v_queue from holdfast.queue q where q.id = lane.queue_id;
   if v_from > at or (v_walk > 0 and v_walk not between holdfast._us(v_began) and holdfast._us(v_began) + 60000000) then
-    v_from := 'epoch';
+    v_from := '-infinity';
     v_id := 0;
     v_walk := 0;
   end if;
@@ -3169,10 +3173,11 @@ begin
     if v_dear and v_walk = 0 then
       v_walk := holdfast._us(clock_timestamp() + 20 * (clock_timestamp() - v_began));
     end if;
-    v_from := case when v_walk > 0 then at else 'epoch' end;
+    v_from := case when v_walk > 0 then at else '-infinity' end;
     v_id := case when v_walk > 0 then (lane.id + 1)::bigint << 40 else 0 end;
   end if;
-  perform setval(lane.expiry_at, holdfast._us(v_from)), setval(lane.expiry_id, v_id), setval(lane.expiry_walk, v_walk);
+  perform setval(lane.expiry_at, case when v_from > 'epoch' then holdfast._us(v_from) else 0 end), setval(lane.expiry_id, v_id),
+          setval(lane.expiry_walk, v_walk);
   if v_ahead then
     perform holdfast._pass_missing(lane, at);
   end if;
@@ -3390,6 +3395,7 @@ as $$
 declare
   v_queue holdfast.queue := holdfast._queue(replay.queue);
   v_target holdfast.queue;
+  v_found record;
 begin
   perform holdfast._check_limit("limit");
   perform holdfast._check_replay("from", "to", outcomes);
@@ -3401,18 +3407,22 @@ begin
     perform holdfast._fail('QH411', format('target queue "%s" does not exist', left(replay.target, 200)), 'Nothing was sent.',
       'Create it with holdfast.create_queue, or check the spelling.');
   end if;
-  return query select r.* from holdfast._resend(v_queue, v_target, array(
-    select a from holdfast.archive a
+  select array_agg(f.id) as ids, min(f.ended_at) as first, max(f.ended_at) as last into v_found from (
+    select a.id, a.ended_at from holdfast.archive a
     where a.queue_id = v_queue.id and a.ended_at >= coalesce("from", '-infinity') and a.ended_at < coalesce("to", 'infinity')
       and (a.ended_at, a.id) > (coalesce("from", '-infinity'), coalesce(replay.after, 0))
       and (outcomes is null or a.outcome = any (outcomes))
-    order by a.ended_at, a.id limit replay."limit"), holdfast.now()) r;
+    order by a.ended_at, a.id limit replay."limit") f;
+  if v_found.ids is null then
+    return;
+  end if;
+  return query select r.* from holdfast._resend(v_queue, v_target, v_found.ids, v_found.first, v_found.last, holdfast.now()) r;
   perform holdfast._wake(v_target);
 end $$;
 comment on function holdfast.replay is
   'Send messages once more that ended in a period and were kept, the first to end first, under new ids, to the queue or to target. To go on, pass the last ended_at as from and the last id as after';
 
-create or replace function holdfast._resend(queue holdfast.queue, target holdfast.queue, messages holdfast.archive[], at timestamptz)
+create or replace function holdfast._resend(queue holdfast.queue, target holdfast.queue, ids bigint[], first timestamptz, last timestamptz, at timestamptz)
 returns table (id bigint, new_id bigint, ended_at timestamptz) language plpgsql volatile
 as $$
 declare
@@ -3420,12 +3430,14 @@ declare
   v_xid xid8;
 begin
   select jsonb_object_agg(l.priority, holdfast._ids(target, l.priority)) into v_lanes
-  from (select distinct l.priority from unnest(messages) m join holdfast.lane l on l.id = m.id >> 40) l;
+  from (select distinct l.priority from unnest(_resend.ids) i(id) join holdfast.lane l on l.id = i.id >> 40) l;
   v_xid := pg_current_xact_id();
   return query
     with numbered as materialized (
-      select m.*, l.priority, nextval((v_lanes ->> l.priority::text)::regclass) as resent_id
-      from unnest(messages) with ordinality m cross join lateral (select l.priority from holdfast.lane l where l.id = m.id >> 40) l
+      select a.*, l.priority, nextval((v_lanes ->> l.priority::text)::regclass) as resent_id
+      from unnest(_resend.ids) with ordinality i(id, nth)
+        cross join lateral (select a.* from holdfast.archive a where a.id = i.id and a.ended_at >= first and a.ended_at <= last offset 0) a
+        cross join lateral (select l.priority from holdfast.lane l where l.id = i.id >> 40 offset 0) l
     ), resent as (
       insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
                                     max_deliveries, origin)
@@ -3996,7 +4008,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'f8f5d22a634ca2a16fdb4cae9246de26d14f8483842602b17b85defecfe7d131', false);
+values (0, 'functions', '0ef675aed72553f007fe5faaedfb8f4a0198108842a912445956e5c049c9d186', false);
 \else
 do $install$
 begin
@@ -4007,7 +4019,7 @@ begin
             (2, '2468c2e2ae0d80029469230776d990cada44c84f662ab36fe416d83fe46a32ef'),
             (3, '2468c2e2ae0d80029469230776d990cada44c84f662ab36fe416d83fe46a32ef'),
             (4, '87faec7caf84a38b86ae2cdd38f2072324b5b9c6544c3cf00b5b3ae67ebf940c'),
-            (0, 'f8f5d22a634ca2a16fdb4cae9246de26d14f8483842602b17b85defecfe7d131')
+            (0, '0ef675aed72553f007fe5faaedfb8f4a0198108842a912445956e5c049c9d186')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
