@@ -151,6 +151,17 @@ def test_deliveries_are_those_that_are_over(kept: Engine, outcome: str) -> None:
     assert row["last_error"] == ("no luck" if outcome == "failed" else None)
 
 
+def test_a_large_payload_is_kept_whole(kept: Engine) -> None:
+    large = [str(n) * 50 for n in range(4000)]  # out of line, whether it is compressed or not
+    id = done(kept, large)
+
+    (row,) = kept.rows("message", queue="q", id=id)
+    kept.rows("replay", queue="q")
+
+    assert row["payload"] == large
+    assert kept.claim_one()["payload"] == large
+
+
 def test_next_keeps_what_it_acks(kept: Engine) -> None:
     kept.send_numbers(2)
     token = kept.claim_one()["token"]

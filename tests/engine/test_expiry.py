@@ -65,6 +65,13 @@ def test_a_fresh_message_expires_without_a_claim(queue: Engine) -> None:
     assert payloads(queue.claim(10)) == ["long", "for ever"]
 
 
+def test_a_message_that_was_sent_too_late_expires(queue: Engine) -> None:
+    queue.send("stale", expires_at="1960-01-01Z")
+    queue.send("just now", expires_at=T0)
+
+    assert expired(queue) == 2
+
+
 def test_the_queues_own_ttl_expires_messages_without_a_claim(engine: Engine) -> None:
     engine.create("q", ttl="60 s")
     engine.send_numbers(3)
@@ -263,3 +270,22 @@ def test_a_clock_that_is_set_back_starts_the_walk_over(queue: Engine) -> None:
     queue.at(LATER)
 
     assert expired(queue) == 1
+
+
+def test_a_walk_that_was_dear_goes_on_from_its_place_until_its_time_comes(queue: Engine) -> None:
+    lane = queue.look("select id from holdfast.lane")
+    queue.send("below", ttl="10 s")
+    queue.send("above", ttl="40 s")
+    queue.at(LATER)
+
+    def register(name: str, value: str) -> None:
+        queue.conn.execute(f"select setval('holdfast.{name}_{lane}', {value})".encode())
+
+    register("expiry_at", "holdfast._us('2030-01-01 00:00:30Z')")
+    register("expiry_walk", "holdfast._us(clock_timestamp() + interval '30 s')")
+
+    assert (expired(queue), left(queue)) == (1, ["below"])
+
+    register("expiry_walk", "1")
+
+    assert (expired(queue), left(queue)) == (1, [])

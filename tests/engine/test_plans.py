@@ -147,6 +147,11 @@ def looked_at(engine: Engine) -> None:
     engine.rows("message", queue="q", id=held[0]["id"])
 
 
+def expire(engine: Engine) -> None:
+    engine.at(T0 + timedelta(hours=2))
+    engine.value("maintain")
+
+
 HOT: dict[str, Work] = {
     "send": lambda engine: engine.send(1),
     "send_batch": lambda engine: engine.send_numbers(3),
@@ -185,7 +190,7 @@ OTHER: dict[str, Work] = {
     ),
     "purge dead": lambda engine: engine.row("purge", queue="mortal", states=["dead"], limit=5),
     "purge archive": lambda engine: engine.row("purge", queue="kept", states=["archive"], limit=5),
-    "expire": lambda engine: (engine.at(T0 + timedelta(hours=2)), engine.value("maintain")),
+    "expire": expire,
     "discard": lambda engine: engine.value("discard", queue="q", ids=[1, 2, 3]),
     "maintain": lambda engine: engine.value("maintain", budget="10 s"),
     "why": lambda engine: engine.rows("why", queue="q"),

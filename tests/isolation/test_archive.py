@@ -246,6 +246,27 @@ def test_expiry_leaves_alone_what_an_open_ack_has(scene: Scene, commits: bool) -
     assert archived(scene) == [(id, "done" if commits else "expired")]
 
 
+@pytest.mark.parametrize("by", ["expiry", "purge"])
+def test_nobody_waits_for_an_open_ack_of_a_part_of_a_lease(scene: Scene, by: str) -> None:
+    scene.clock()
+    configure(scene, HASTY)
+    worker, admin = scene.session("worker"), scene.session("admin")
+    ids = [worker.send(ttl="10 s") for _ in range(2)]
+    token = worker.claim(2, lease="1 h")[0].token
+    worker.begin().ack(token, ids[:1])
+    scene.clock("11 s")
+
+    def end() -> int:
+        return expired(admin) if by == "expiry" else purge(admin, "in_flight")[0]
+
+    assert admin.start(end).result() == 0
+    worker.commit()
+
+    eventually(lambda: end() == 1, what="the rest of the lease ends")
+    assert worker.ack(token, ids) == ([], ids)
+    assert scene.messages() == 0
+
+
 @pytest.mark.parametrize("commits", [True, False])
 def test_an_ack_beside_an_expiry_waits_and_is_skipped(scene: Scene, commits: bool) -> None:
     scene.clock()

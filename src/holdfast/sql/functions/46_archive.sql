@@ -21,6 +21,10 @@ declare
   v_hi timestamptz := holdfast._day_begins(day + 1);
 begin
   lock table holdfast.archive_default in access exclusive mode;
+  -- Somebody who is migrating may have been first.
+  if to_regclass('holdfast.' || v_name) is not null then
+    return false;
+  end if;
   -- What has come meanwhile moves over; if that is much, the day stays where it is.
   if (select count(*) from (select from holdfast.archive_default a where a.ended_at >= v_lo and a.ended_at < v_hi limit 10001) a) > 10000 then
     return false;

@@ -71,7 +71,7 @@ declare
   v_queue holdfast.queue;
   v_start bigint := holdfast._advance(lane);
   v_walk bigint := coalesce(pg_sequence_last_value(lane.expiry_walk), 0);
-  v_from timestamptz := holdfast._time(coalesce(pg_sequence_last_value(lane.expiry_at), 0));
+  v_from timestamptz := coalesce(holdfast._time(nullif(pg_sequence_last_value(lane.expiry_at), 0)), '-infinity');
   v_id bigint := coalesce(pg_sequence_last_value(lane.expiry_id), 0);
   v_chunk record;
   v_ahead boolean := false;
@@ -81,7 +81,7 @@ begin
   more := false;
   select q.* into v_queue from holdfast.queue q where q.id = lane.queue_id;
   if v_from > at or (v_walk > 0 and v_walk not between holdfast._us(v_began) and holdfast._us(v_began) + 60000000) then
-    v_from := 'epoch';
+    v_from := '-infinity';
     v_id := 0;
     v_walk := 0;
   end if;
@@ -101,10 +101,11 @@ begin
     if v_dear and v_walk = 0 then
       v_walk := holdfast._us(clock_timestamp() + 20 * (clock_timestamp() - v_began));
     end if;
-    v_from := case when v_walk > 0 then at else 'epoch' end;
+    v_from := case when v_walk > 0 then at else '-infinity' end;
     v_id := case when v_walk > 0 then (lane.id + 1)::bigint << 40 else 0 end;
   end if;
-  perform setval(lane.expiry_at, holdfast._us(v_from)), setval(lane.expiry_id, v_id), setval(lane.expiry_walk, v_walk);
+  perform setval(lane.expiry_at, case when v_from > 'epoch' then holdfast._us(v_from) else 0 end), setval(lane.expiry_id, v_id),
+          setval(lane.expiry_walk, v_walk);
   if v_ahead then
     perform holdfast._pass_missing(lane, at);
   end if;

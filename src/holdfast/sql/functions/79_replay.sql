@@ -25,6 +25,7 @@ as $$
 declare
   v_queue holdfast.queue := holdfast._queue(replay.queue);
   v_target holdfast.queue;
+  v_found record;
 begin
   perform holdfast._check_limit("limit");
   perform holdfast._check_replay("from", "to", outcomes);
@@ -36,18 +37,22 @@ begin
     perform holdfast._fail('QH411', format('target queue "%s" does not exist', left(replay.target, 200)), 'Nothing was sent.',
       'Create it with holdfast.create_queue, or check the spelling.');
   end if;
-  return query select r.* from holdfast._resend(v_queue, v_target, array(
-    select a from holdfast.archive a
+  select array_agg(f.id) as ids, min(f.ended_at) as first, max(f.ended_at) as last into v_found from (
+    select a.id, a.ended_at from holdfast.archive a
     where a.queue_id = v_queue.id and a.ended_at >= coalesce("from", '-infinity') and a.ended_at < coalesce("to", 'infinity')
       and (a.ended_at, a.id) > (coalesce("from", '-infinity'), coalesce(replay.after, 0))
       and (outcomes is null or a.outcome = any (outcomes))
-    order by a.ended_at, a.id limit replay."limit"), holdfast.now()) r;
+    order by a.ended_at, a.id limit replay."limit") f;
+  if v_found.ids is null then
+    return;
+  end if;
+  return query select r.* from holdfast._resend(v_queue, v_target, v_found.ids, v_found.first, v_found.last, holdfast.now()) r;
   perform holdfast._wake(v_target);
 end $$;
 comment on function holdfast.replay is
   'Send messages once more that ended in a period and were kept, the first to end first, under new ids, to the queue or to target. To go on, pass the last ended_at as from and the last id as after';
 
-create or replace function holdfast._resend(queue holdfast.queue, target holdfast.queue, messages holdfast.archive[], at timestamptz)
+create or replace function holdfast._resend(queue holdfast.queue, target holdfast.queue, ids bigint[], first timestamptz, last timestamptz, at timestamptz)
 returns table (id bigint, new_id bigint, ended_at timestamptz) language plpgsql volatile
 as $$
 declare
@@ -55,12 +60,14 @@ declare
   v_xid xid8;
 begin
   select jsonb_object_agg(l.priority, holdfast._ids(target, l.priority)) into v_lanes
-  from (select distinct l.priority from unnest(messages) m join holdfast.lane l on l.id = m.id >> 40) l;
+  from (select distinct l.priority from unnest(_resend.ids) i(id) join holdfast.lane l on l.id = i.id >> 40) l;
   v_xid := pg_current_xact_id();
   return query
     with numbered as materialized (
-      select m.*, l.priority, nextval((v_lanes ->> l.priority::text)::regclass) as resent_id
-      from unnest(messages) with ordinality m cross join lateral (select l.priority from holdfast.lane l where l.id = m.id >> 40) l
+      select a.*, l.priority, nextval((v_lanes ->> l.priority::text)::regclass) as resent_id
+      from unnest(_resend.ids) with ordinality i(id, nth)
+        cross join lateral (select a.* from holdfast.archive a where a.id = i.id and a.ended_at >= first and a.ended_at <= last offset 0) a
+        cross join lateral (select l.priority from holdfast.lane l where l.id = i.id >> 40 offset 0) l
     ), resent as (
       insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
                                     max_deliveries, origin)
