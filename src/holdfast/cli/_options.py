@@ -99,5 +99,7 @@ Wait: TypeAlias = Annotated[
     timedelta | None,
     typer.Option("--wait", parser=duration, metavar="DURATION", help="Wait so long for a message."),
 ]
-State: TypeAlias = Annotated[str, typer.Option("--state", help="ready, scheduled, blocked, in_flight or dead.")]
+State: TypeAlias = Annotated[
+    str, typer.Option("--state", help="ready, scheduled, blocked, in_flight or dead.")
+]
 Failure: TypeAlias = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="What went wrong.")]
