@@ -16,6 +16,7 @@ STEADY = 0.9  # last window over first, under pressure
 PRESSURE_LEAD = 10.0  # times pgmq's last window
 FLAT = 1.2  # deep over shallow, many in flight over none
 STATS_US = 5_000.0
+ORDER_BATCH, ORDER_SINGLE = 15.0, 6.0  # times the plain drain
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,14 @@ def number(value: float) -> str:
 
 def judge(results: Results) -> list[Expectation]:
     """Every expectation whose cases were measured."""
-    return [*_claims(results), *_sends(results), *_pressure(results), *_flat(results), *_stats(results)]
+    return [
+        *_claims(results),
+        *_sends(results),
+        *_pressure(results),
+        *_flat(results),
+        *_order(results),
+        *_stats(results),
+    ]
 
 
 def _claims(results: Results) -> Iterator[Expectation]:
@@ -92,11 +100,30 @@ def _change(results: Results, case: str, figure: Figure) -> float | None:
 
 
 def _flat(results: Results) -> Iterator[Expectation]:
-    for low, high in (("backlog-shallow", "backlog-deep"), ("in-flight-none", "in-flight-many")):
+    pairs = (
+        ("backlog-shallow", "backlog-deep"),
+        ("in-flight-none", "in-flight-many"),
+        ("order-hot-short", "order-hot"),
+    )
+    for low, high in pairs:
         above, below = (results.value(case, HOLDFAST, "cpu_us") for case in (high, low))
         growth = quotient(above, below)
         if growth is not None:
             yield Expectation(f"{_title(results, high)}: CPU over {low.split('-')[-1]}", growth, FLAT)
+
+
+def _order(results: Results) -> Iterator[Expectation]:
+    """What order costs beside the plain drain of the same size."""
+    pairs = (
+        ("order-keys", "claim-ack-x100-1", ORDER_BATCH),
+        ("order-hot", "claim-ack-x1-1", ORDER_SINGLE),
+        ("order-strict", "claim-ack-x1-1", ORDER_SINGLE),
+    )
+    for case, plain, bound in pairs:
+        ordered, unordered = (results.value(name, HOLDFAST, "cpu_us") for name in (case, plain))
+        cost = quotient(ordered, unordered)
+        if cost is not None:
+            yield Expectation(f"{_title(results, case)}: CPU over the plain drain", cost, bound)
 
 
 def _stats(results: Results) -> Iterator[Expectation]:

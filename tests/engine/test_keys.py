@@ -1,12 +1,14 @@
 """Keys: messages that replace each other, and messages that are sent once.
 
-1. Of a replaceable key one message waits: sending again replaces all that the sender said, and keeps the id and the
-   place; another queue's message of the same key is another one.
-2. A message that was handed out is not replaced: while it is held, and after a nack, a new one comes beside it.
+1. Of a replaceable key one message waits: sending again replaces all that the sender said, and keeps the
+   id and the place; another queue's message of the same key is another one.
+2. A message that was handed out is not replaced: while it is held, and after a nack, a new one comes
+   beside it.
 3. A released message was not worked on: it can be replaced.
-4. Of an idempotency key one message lives: the same payload answers with its id, another is an error. Once it has
-   ended, in whatever way but death, the key is free.
-5. A dead letter keeps its keys in origin, and gets them back when it is sent back, an idempotency key only if it is free.
+4. Of an idempotency key one message lives: the same payload answers with its id, another is an error.
+   Once it has ended, in whatever way but death, the key is free.
+5. A dead letter keeps its keys in origin, and gets them back when it is sent back, an idempotency key
+   only if it is free.
 6. Batches treat keys as single sends do, one after the other.
 7. discard_key ends the messages of a key.
 8. A key goes with an ordering key: what replaces a message has its place in the line.
@@ -123,7 +125,7 @@ def test_a_released_message_that_meets_a_newer_one_stays(queue: Engine) -> None:
     assert sorted(payloads(queue.claim(10))) == ["new", "old"]
 
 
-# --- 4: idempotent -------------------------------------------------------------------------------------------
+# --- 4: idempotent -------------------------------------------------------------------------------------
 
 
 def test_the_same_message_sent_again_is_the_first(queue: Engine) -> None:
@@ -169,7 +171,7 @@ def test_once_the_message_has_ended_its_key_is_free(queue: Engine, end: str) -> 
     assert queue.send(2, idempotency_key="k") != first
 
 
-# --- 5: dead letters -----------------------------------------------------------------------------------------
+# --- 5: dead letters -----------------------------------------------------------------------------------
 
 
 def test_a_dead_letter_keeps_its_keys_in_its_origin_and_gets_them_back(queue: Engine) -> None:
@@ -249,7 +251,7 @@ def test_discard_key_ends_what_has_the_key(queue: Engine) -> None:
     assert payloads(queue.claim(10)) == [3]
 
 
-# --- 8: with order ---------------------------------------------------------------------------------------------
+# --- 8: with order -------------------------------------------------------------------------------------
 
 
 def test_what_replaces_a_message_has_its_place_in_the_line(engine: Engine) -> None:

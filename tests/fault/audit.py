@@ -86,6 +86,7 @@ class Audit:
             "acked twice": self.acked_twice(),
             "in the queue twice, or after its ack was confirmed": self.leftovers(),
             "settled by a token from before a crash": self.stale(),
+            "delivered before one that comes before it in its line was acked": self.disorder(),
             "an error that no fault explains": self.surprises(),
         }
         return [
@@ -151,6 +152,26 @@ class Audit:
             for began, ended in self._outages
             if since[event["token"]] < began and event["asked"] > ended
         ]
+
+    def disorder(self) -> list[str]:
+        """G6. A liner numbers what it sends; only acks end it, and each is journalled before it is called."""
+        ended: dict[str, float] = {}
+        for event in self._of("settling"):
+            for key in event["keys"] if event["verb"] == "ack" else []:
+                ended.setdefault(str(key), float(event["at"]))
+        lines: dict[str, list[tuple[int, float]]] = defaultdict(list)
+        for key in self.sent:
+            if key.startswith("liner-"):
+                name, _, number = key.partition(":")
+                lines[name].append((int(number), ended.get(key, float("inf"))))
+        return sorted(
+            f"{key} at {event['at']:.3f}, before {name}:{before}"
+            for event in self._of("delivered")
+            for key, _, _ in event["items"]
+            for name, _, number in [str(key).partition(":")]
+            for before, end in lines.get(name, [])
+            if before < int(number) and end > float(event["at"])
+        )
 
     def surprises(self) -> list[str]:
         """Errors in producers and consumers, but for those that a fault brings."""

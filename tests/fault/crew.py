@@ -30,6 +30,8 @@ SETUP = """
 create table public.effect (key text primary key);
 select holdfast.create_queue('work', '{"max_deliveries": 0, "dead_letter": false}');
 select holdfast.create_queue('orders', '{"max_deliveries": 0, "dead_letter": false}');
+select holdfast.create_queue('lines', '{"max_deliveries": 0, "ordering": "key"}');
+select holdfast.create_queue('strict', '{"max_deliveries": 0, "ordering": "strict"}');
 select holdfast.create_queue('done');
 """
 REMAINING = """
@@ -85,6 +87,13 @@ class Crew:
             for _ in range(count):
                 self.start(role, queue=queue, lease=lease)
 
+    def hire_liners(self, *, liners: int, consumers: int, lease: float = LEASE) -> None:
+        """Start so many for the ordered queue and for the strict one."""
+        for queue in ("lines", "strict"):
+            for role, count in (("liner", liners), ("consumer", consumers)):
+                for _ in range(count):
+                    self.start(role, queue=queue, lease=lease)
+
     def start(self, role: str, *, queue: str, lease: float = LEASE) -> str:
         """Start one worker; its name."""
         name = f"{role}-{queue}-{next(self._numbers)}"
@@ -120,6 +129,7 @@ class Crew:
     def finish(self) -> Audit:
         """End the producers, let the queues run empty, end the others; the audit, also if they did not."""
         self._stop("producer")
+        self._stop("liner")
         with suppress(AssertionError):
             eventually(self._empty, what="the queues are empty", timeout=DRAIN)
         self._stop("")
@@ -127,7 +137,7 @@ class Crew:
 
     def audit(self) -> Audit:
         """Hold the journals against the database as it is now."""
-        remaining = self.remaining("work", "work.dlq", "orders")
+        remaining = self.remaining("work", "work.dlq", "orders", "lines", "strict")
         return Audit(self._folder, remaining=remaining, max_deliveries=self.max_deliveries)
 
     def remaining(self, *queues: str) -> list[str]:
@@ -160,7 +170,7 @@ class Crew:
     def _empty(self) -> bool:
         time.sleep(0.1)
         try:
-            return not self.remaining("work", "orders")
+            return not self.remaining("work", "orders", "lines", "strict")
         except psycopg.OperationalError:
             return False
 
@@ -188,7 +198,7 @@ def assert_kept(crew: Crew) -> Figures:
     audit = crew.finish()
     violations, effects, orders = audit.violations(), crew.effects(), audit.sent_to("orders")
     assert not violations, "\n".join(violations)
-    stranded = crew.remaining("work", "orders")
+    stranded = crew.remaining("work", "orders", "lines", "strict")
     assert not stranded, f"never delivered again: {stranded[:10]}"
     apart = (
         set(crew.remaining("done")) ^ set(effects) | (orders - set(effects)) | (set(effects) - audit.possible)

@@ -1,4 +1,4 @@
-"""A producer, a consumer or a mover: a process of its own, made to be killed.
+"""A producer, a liner, a consumer or a mover: a process of its own, made to be killed.
 
     python -m tests.fault.worker ROLE --route FILE --journal FILE --seed N [--queue NAME] [--lease SECONDS] …
 
@@ -162,6 +162,53 @@ class Producer(Worker):
         return [f"{self.name}:{number}" for number in itertools.islice(self.numbers, count)]
 
 
+class Liner(Producer):
+    """Sends its messages as one line, numbered: by its own ordering key, or to a strict queue."""
+
+    def step(self, connection: Connection) -> None:
+        """Send something; one after the other, or the order would not be known."""
+        self.dice.choice([self.one, self.many, self.in_turn])(connection)
+        time.sleep(self.dice.random() * (0.6 if self.queue == "strict" else 0.15))  # what consumers can take
+
+    def in_turn(self, connection: Connection) -> None:
+        """Several sends in one transaction; every third is rolled back."""
+        keys = self._keys(self.dice.randint(1, 4))
+        self.journal.write("intent", keys=keys)
+        try:
+            with connection.transaction():
+                for key in keys:
+                    self._send(connection, key)
+                time.sleep(self.dice.choice([0, 0.02]))
+                if self.dice.random() < 0.3:
+                    raise Rollback
+                self.journal.write("committing", keys=keys)
+        except Rollback:
+            self.journal.write("undone", keys=keys)
+        else:
+            self.journal.write("sent", keys=keys)
+
+    def many(self, connection: Connection) -> None:
+        """Several messages in one call, with different priorities where there are any."""
+        keys = self._keys(self.dice.randint(1, 4))
+        messages = [{"payload": {"key": key}, **self._options()} for key in keys]
+        self.journal.write("committing", keys=keys)
+        connection.execute(
+            "select holdfast.send_many(queue => %s, messages => %s)", [self.queue, Jsonb(messages)]
+        )
+        self.journal.write("sent", keys=keys)
+
+    def _send(self, connection: Connection, key: str) -> None:
+        connection.execute(
+            "select holdfast.send(queue => %s, payload => %s, ordering_key => %s)",
+            [self.queue, Jsonb({"key": key}), self._options().get("ordering_key")],
+        )
+
+    def _options(self) -> dict[str, Any]:
+        if self.queue == "strict":
+            return {}
+        return {"ordering_key": self.name, "priority": self.dice.choice([0, 0, 5])}
+
+
 class Taker(Worker):
     """What consumers and movers share: claiming and settling, with a line before and after each."""
 
@@ -274,6 +321,7 @@ class Mover(Taker):
 
 ROLES: dict[str, type[Producer | Consumer | Mover]] = {
     "producer": Producer,
+    "liner": Liner,
     "consumer": Consumer,
     "mover": Mover,
 }

@@ -1,10 +1,12 @@
 """Keys, with several sessions at the same moment.
 
-1. A message that somebody is replacing is not handed out: then the new one is, or the old one after a rollback.
+1. A message that somebody is replacing is not handed out: then the new one is, or the old one after a
+   rollback.
 2. A message that is being claimed is not waited for: a new one is sent beside it.
 3. Of several who replace a message, the last to commit is delivered; they wait for each other.
-4. Of two who send with one idempotency key, the second waits for the first, and gets its id, or its own if the first
-   rolls back; so too within a long transaction, after a savepoint, and as long as its lock_timeout allows.
+4. Of two who send with one idempotency key, the second waits for the first, and gets its id, or its
+   own if the first rolls back; so too within a long transaction, after a savepoint, and as long as its
+   lock_timeout allows.
 5. discard_key waits for whoever is sending with the key.
 """
 

@@ -3,8 +3,9 @@
 1. Senders of one key queue up: the order is that of their commits; a sender of another key does not wait.
 2. An ack waits for the claim that is parking somebody behind its message; then that one is due. A claim that
    rolls back has parked nobody.
-3. A claim that meets a message whose head is being acked looks again shortly: it comes if the ack commits, and
-   stays behind its head if that rolls back.
+3. A claim that meets a message whose head is being acked looks again shortly: it comes if the ack
+   commits, and stays behind its head if that rolls back. One that was sent after
+   the ack looked for the next is not parked for good.
 4. The baton is not lost to one who cancels the next message at this moment, on either side of the commit.
 5. A claim waits for nobody: not to end an expired head, not to bury a dead one, not to park what is locked.
 6. Claims of two lanes at once hand out one message of a line.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from tests.isolation.scene import Scene, Session
 from tests.waiting import eventually
@@ -25,9 +27,7 @@ from tests.waiting import eventually
 def ordered(scene: Scene, **config: object) -> None:
     """Let the queue be ordered by key."""
     fields = {"ordering": "key"} | config
-    scene.watcher.execute(
-        "select holdfast.configure_queue('q', %s)", [psycopg.types.json.Jsonb(fields)]
-    )
+    scene.watcher.execute("select holdfast.configure_queue('q', %s)", [Jsonb(fields)])
 
 
 def line(session: Session, count: int, key: str = "a") -> list[int]:
@@ -115,6 +115,26 @@ def test_a_claim_that_meets_a_line_whose_head_is_being_acked_looks_again(scene: 
             assert claimer.take(5) == []
         worker.ack(token, [head])
         assert coming(claimer) == [behind]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_message_sent_while_its_head_is_being_acked_is_not_parked_for_good(
+    scene: Scene, commits: bool
+) -> None:
+    ordered(scene)
+    worker, sender, claimer = scene.session("worker"), scene.session("sender"), scene.session("claimer")
+    (head,) = line(sender, 1)
+    ((token, _, _),) = worker.claim(1)
+    worker.begin().ack(token)  # the baton found nobody
+    (late,) = line(sender, 1)
+    meanwhile = claimer.take(5)
+
+    end(worker, commits)
+
+    assert meanwhile == []
+    if not commits:
+        worker.ack(token, [head])
+    assert coming(claimer) == [late]
 
 
 @pytest.mark.parametrize("commits", [True, False])

@@ -1,7 +1,8 @@
 """Order against a model, whatever the order of events.
 
-G6  a message is handed out only when it is the first of its line: across priorities, nacks, releases, leases and
-    times to live that run out, dead letters, blocked lines, discards and redrives, crashes and undone transactions
+G6  a message is handed out only when it is the first of its line: across priorities, nacks, releases,
+    leases and times to live that run out, dead letters, blocked lines, discards, redrives,
+    crashes and undone work
 G9  an empty claim means that no line has a first that can be had; in the end every line comes out, in order
 and of a replaceable key one message waits, with the payload that was sent last.
 """
@@ -97,7 +98,8 @@ class OrderMachine(RuleBasedStateMachine):
         self, line: str | None, priority: int, delay: timedelta | None, ttl: timedelta | None, undone: int,
         key: str | None,
     ) -> None:
-        model, options = self.model, {"delay": delay, "ttl": ttl, "key": key}
+        model = self.model
+        options: dict[str, Any] = {"delay": delay, "ttl": ttl, "key": key}
         if not self.strict:
             options |= {"ordering_key": line, "priority": priority}
         model.payloads += 1
@@ -111,7 +113,8 @@ class OrderMachine(RuleBasedStateMachine):
         )
         before = model.named(id)
         if before is None:
-            assert not [m for m in model.live if self._replaceable(m, sent)], "one that waits was not replaced"
+            waiting = [m for m in model.live if self._replaceable(m, sent)]
+            assert not waiting, "one that waits was not replaced"
             model.live.append(sent)
         else:
             assert self._replaceable(before, sent), "this one could not be replaced"
@@ -231,7 +234,7 @@ class OrderMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), how=st.sampled_from(("retry", "skip")))
     def unblock(self, data: st.DataObject, how: str) -> None:
-        listed = {r["head"] for r in self.engine.rows("blocked_keys", queue=self.queue) if r["reason"] == "dead"}
+        listed = {r["head"] for r in self._blocked_keys() if r["reason"] == "dead"}
         blocking = [m for m in self.model.live if m.blocks]
         assert listed == {m.id for m in blocking}
         if not blocking:
@@ -242,6 +245,9 @@ class OrderMachine(RuleBasedStateMachine):
         if how == "skip":
             self.model.live.remove(message)
             self.model.dead.append(message)
+
+    def _blocked_keys(self) -> list[dict[str, Any]]:
+        return self.engine.rows("blocked_keys", queue=self.queue)
 
     @rule(span=st.sampled_from((timedelta(seconds=3), timedelta(seconds=31))))
     def pass_time(self, span: timedelta) -> None:
