@@ -84,6 +84,8 @@ SCENARIOS: dict[str, Scenario] = {
     "QH401": lambda client: client.browse("q", "asleep"),
     "QH402": lambda client: client.browse("q", limit=0),
     "QH403": lambda client: client.redrive("q", filter={"colour": "red"}),
+    "QH421": lambda client: client.samples("q", SOON, SOON - timedelta(days=1)),
+    "QH422": lambda client: client.maintain(60),
 }
 
 

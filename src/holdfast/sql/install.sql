@@ -350,22 +350,6 @@ comment on column holdfast.queue.lapse_is_failure is 'a lease that ran out count
 comment on column holdfast.queue.fast is 'true: sends that are a transaction of their own do not wait for the disk; null: they do';
 comment on column holdfast.queue.counters is 'sequences, in the order of _counted(): how often each has happened since the queue was made';
 
-do $$
-declare
-  v_queue record;
-  v_kind text;
-  v_made regclass[];
-begin
-  for v_queue in select q.id from holdfast.queue q order by q.id loop
-    v_made := '{}';
-    foreach v_kind in array array['nacked', 'lapsed', 'dead', 'failed', 'expired', 'discarded', 'moved'] loop
-      execute format('create sequence holdfast.%I', v_kind || '_' || v_queue.id);
-      v_made := v_made || format('holdfast.%I', v_kind || '_' || v_queue.id)::regclass;
-    end loop;
-    update holdfast.queue q set counters = v_made where q.id = v_queue.id;
-  end loop;
-end $$;
-
 create type holdfast.finding as (finding text, severity text, message text, details jsonb, remedy text);
 comment on type holdfast.finding is 'One answer to the question why nothing is moving';
 
@@ -426,7 +410,7 @@ drop function if exists holdfast.send_batch(text, jsonb[], text, jsonb, int, int
 drop function if exists holdfast.send_many(text, jsonb);
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (6, 'samples', '36e6a787eacf97d3ece086aed2858a3f17114147fad326c4fde3cac02244bc2d', false);
+values (6, 'samples', '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b', false);
 
 -- ==================== 0000 functions ====================
 
@@ -1380,6 +1364,12 @@ begin
   return array(select coalesce(pg_sequence_last_value(c.counter), 0) from unnest(queue.counters) with ordinality c(counter, n) order by c.n);
 end $$;
 comment on function holdfast._counts is 'The counters of a queue, in the order of _counted()';
+
+do $$
+begin
+  -- Queues that were made before there were counters.
+  update holdfast.queue q set counters = holdfast._make_counters(q.id) where q.counters is null;
+end $$;
 
 -- 45_end.sql
 -- The end of messages. Outside the short way of ack, a message ends here and nowhere else, or moves to another queue.
@@ -4045,7 +4035,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'e2f21755ffed9c336ed0736aeeae996c7a1be92710b49b289d0cc7a3dcb29233', false);
+values (0, 'functions', '405260f6d64169d3517490dcbb2b8cbd5435b79d73f7af9b24e5ed4b0b3dd565', false);
 \else
 do $install$
 begin
@@ -4057,8 +4047,8 @@ begin
             (3, 'a961d7e9769f9ba2972cfa91e48560ec0b5358137c08ce0d9be402d3b569b15a'),
             (4, 'a961d7e9769f9ba2972cfa91e48560ec0b5358137c08ce0d9be402d3b569b15a'),
             (5, 'a961d7e9769f9ba2972cfa91e48560ec0b5358137c08ce0d9be402d3b569b15a'),
-            (6, '36e6a787eacf97d3ece086aed2858a3f17114147fad326c4fde3cac02244bc2d'),
-            (0, 'e2f21755ffed9c336ed0736aeeae996c7a1be92710b49b289d0cc7a3dcb29233')
+            (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
+            (0, '405260f6d64169d3517490dcbb2b8cbd5435b79d73f7af9b24e5ed4b0b3dd565')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
