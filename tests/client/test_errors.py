@@ -112,6 +112,8 @@ SCENARIOS: dict[str, Scenario] = {
     "QH701": lambda client: client.take_rate("a", 0),
     "QH702": lambda client: client.take_rate("", 1),
     "QH703": one_limiter_too_many,
+    "QH421": lambda client: client.samples("q", SOON, SOON - timedelta(days=1)),
+    "QH422": lambda client: client.maintain(60),
 }
 
 

@@ -526,22 +526,6 @@ comment on column holdfast.queue.lapse_is_failure is 'a lease that ran out count
 comment on column holdfast.queue.fast is 'true: sends that are a transaction of their own do not wait for the disk; null: they do';
 comment on column holdfast.queue.counters is 'sequences, in the order of _counted(): how often each has happened since the queue was made';
 
-do $$
-declare
-  v_queue record;
-  v_kind text;
-  v_made regclass[];
-begin
-  for v_queue in select q.id from holdfast.queue q order by q.id loop
-    v_made := '{}';
-    foreach v_kind in array array['nacked', 'lapsed', 'dead', 'failed', 'expired', 'discarded', 'moved'] loop
-      execute format('create sequence holdfast.%I', v_kind || '_' || v_queue.id);
-      v_made := v_made || format('holdfast.%I', v_kind || '_' || v_queue.id)::regclass;
-    end loop;
-    update holdfast.queue q set counters = v_made where q.id = v_queue.id;
-  end loop;
-end $$;
-
 create type holdfast.finding as (finding text, severity text, message text, details jsonb, remedy text);
 comment on type holdfast.finding is 'One answer to the question why nothing is moving';
 
@@ -602,7 +586,7 @@ drop function if exists holdfast.send_batch(text, jsonb[], text, jsonb, int, int
 drop function if exists holdfast.send_many(text, jsonb);
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (6, 'samples', '36e6a787eacf97d3ece086aed2858a3f17114147fad326c4fde3cac02244bc2d', false);
+values (6, 'samples', '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b', false);
 
 -- ==================== 0000 functions ====================
 
@@ -1677,6 +1661,12 @@ begin
 end $$;
 comment on function holdfast._counts is 'The counters of a queue, in the order of _counted()';
 
+do $$
+begin
+  -- Queues that were made before there were counters.
+  update holdfast.queue q set counters = holdfast._make_counters(q.id) where q.counters is null;
+end $$;
+
 -- 45_end.sql
 -- The end of messages. Outside the short way of ack, a message ends here and nowhere else, or moves to another queue.
 --
@@ -1802,6 +1792,10 @@ declare
   v_hi timestamptz := holdfast._day_begins(day + 1);
 begin
   lock table holdfast.archive_default in access exclusive mode;
+  -- Somebody who is migrating may have been first.
+  if to_regclass('holdfast.' || v_name) is not null then
+    return false;
+  end if;
   -- What has come meanwhile moves over; if that is much, the day stays where it is.
   if (select count(*) from (select from holdfast.archive_default a where a.ended_at >= v_lo and a.ended_at < v_hi limit 10001) a) > 10000 then
     return false;
@@ -4433,7 +4427,7 @@ declare
   v_queue holdfast.queue;
   v_start bigint := holdfast._advance(lane);
   v_walk bigint := coalesce(pg_sequence_last_value(lane.expiry_walk), 0);
-  v_from timestamptz := holdfast._time(coalesce(pg_sequence_last_value(lane.expiry_at), 0));
+  v_from timestamptz := coalesce(holdfast._time(nullif(pg_sequence_last_value(lane.expiry_at), 0)), '-infinity');
   v_id bigint := coalesce(pg_sequence_last_value(lane.expiry_id), 0);
   v_chunk record;
   v_ahead boolean := false;
@@ -4443,7 +4437,7 @@ begin
   more := false;
   select q.* into v_queue from holdfast.queue q where q.id = lane.queue_id;
   if v_from > at or (v_walk > 0 and v_walk not between holdfast._us(v_began) and holdfast._us(v_began) + 60000000) then
-    v_from := 'epoch';
+    v_from := '-infinity';
     v_id := 0;
     v_walk := 0;
   end if;
@@ -4463,10 +4457,11 @@ begin
     if v_dear and v_walk = 0 then
       v_walk := holdfast._us(clock_timestamp() + 20 * (clock_timestamp() - v_began));
     end if;
-    v_from := case when v_walk > 0 then at else 'epoch' end;
+    v_from := case when v_walk > 0 then at else '-infinity' end;
     v_id := case when v_walk > 0 then (lane.id + 1)::bigint << 40 else 0 end;
   end if;
-  perform setval(lane.expiry_at, holdfast._us(v_from)), setval(lane.expiry_id, v_id), setval(lane.expiry_walk, v_walk);
+  perform setval(lane.expiry_at, case when v_from > 'epoch' then holdfast._us(v_from) else 0 end), setval(lane.expiry_id, v_id),
+          setval(lane.expiry_walk, v_walk);
   if v_ahead then
     perform holdfast._pass_missing(lane, at);
   end if;
@@ -4776,6 +4771,7 @@ as $$
 declare
   v_queue holdfast.queue := holdfast._queue(replay.queue);
   v_target holdfast.queue;
+  v_found record;
 begin
   perform holdfast._check_limit("limit");
   perform holdfast._check_replay("from", "to", outcomes);
@@ -4787,18 +4783,22 @@ begin
     perform holdfast._fail('QH411', format('target queue "%s" does not exist', left(replay.target, 200)), 'Nothing was sent.',
       'Create it with holdfast.create_queue, or check the spelling.');
   end if;
-  return query select r.* from holdfast._resend(v_queue, v_target, array(
-    select a from holdfast.archive a
+  select array_agg(f.id) as ids, min(f.ended_at) as first, max(f.ended_at) as last into v_found from (
+    select a.id, a.ended_at from holdfast.archive a
     where a.queue_id = v_queue.id and a.ended_at >= coalesce("from", '-infinity') and a.ended_at < coalesce("to", 'infinity')
       and (a.ended_at, a.id) > (coalesce("from", '-infinity'), coalesce(replay.after, 0))
       and (outcomes is null or a.outcome = any (outcomes))
-    order by a.ended_at, a.id limit replay."limit"), holdfast.now()) r;
+    order by a.ended_at, a.id limit replay."limit") f;
+  if v_found.ids is null then
+    return;
+  end if;
+  return query select r.* from holdfast._resend(v_queue, v_target, v_found.ids, v_found.first, v_found.last, holdfast.now()) r;
   perform holdfast._wake(v_target);
 end $$;
 comment on function holdfast.replay is
   'Send messages once more that ended in a period and were kept, the first to end first, under new ids, to the queue or to target. To go on, pass the last ended_at as from and the last id as after';
 
-create or replace function holdfast._resend(queue holdfast.queue, target holdfast.queue, messages holdfast.archive[], at timestamptz)
+create or replace function holdfast._resend(queue holdfast.queue, target holdfast.queue, ids bigint[], first timestamptz, last timestamptz, at timestamptz)
 returns table (id bigint, new_id bigint, ended_at timestamptz) language plpgsql volatile
 as $$
 declare
@@ -4806,12 +4806,14 @@ declare
   v_xid xid8;
 begin
   select jsonb_object_agg(l.priority, holdfast._ids(target, l.priority)) into v_lanes
-  from (select distinct l.priority from unnest(messages) m join holdfast.lane l on l.id = m.id >> 40) l;
+  from (select distinct l.priority from unnest(_resend.ids) i(id) join holdfast.lane l on l.id = i.id >> 40) l;
   v_xid := pg_current_xact_id();
   return query
     with numbered as materialized (
-      select m.*, l.priority, nextval((v_lanes ->> l.priority::text)::regclass) as resent_id
-      from unnest(messages) with ordinality m cross join lateral (select l.priority from holdfast.lane l where l.id = m.id >> 40) l
+      select a.*, l.priority, nextval((v_lanes ->> l.priority::text)::regclass) as resent_id
+      from unnest(_resend.ids) with ordinality i(id, nth)
+        cross join lateral (select a.* from holdfast.archive a where a.id = i.id and a.ended_at >= first and a.ended_at <= last offset 0) a
+        cross join lateral (select l.priority from holdfast.lane l where l.id = i.id >> 40 offset 0) l
     ), resent as (
       insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
                                     max_deliveries, origin)
@@ -6547,7 +6549,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '91a3c35ec20f3f53b6734478e23f7386e60f63c13fc46c7415f10d844261bca7', false);
+values (0, 'functions', '66a184152e23f5a1c5f35dbb4d17fae3f7cc09ca602c2b7ffa60109c974bbb47', false);
 \else
 do $install$
 begin
@@ -6559,8 +6561,8 @@ begin
             (3, 'aaabdea6fd27b5a76fc56bf842bc8bc6cb5f4c8d0f1d6e76d79d1ca0fdfcad16'),
             (4, 'bf50f0bb937a0389a95e5fa970245bbef267478196bf22b5be94f14e351bf5b3'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
-            (6, '36e6a787eacf97d3ece086aed2858a3f17114147fad326c4fde3cac02244bc2d'),
-            (0, '91a3c35ec20f3f53b6734478e23f7386e60f63c13fc46c7415f10d844261bca7')
+            (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
+            (0, '66a184152e23f5a1c5f35dbb4d17fae3f7cc09ca602c2b7ffa60109c974bbb47')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

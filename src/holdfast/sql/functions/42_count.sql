@@ -32,3 +32,9 @@ begin
   return array(select coalesce(pg_sequence_last_value(c.counter), 0) from unnest(queue.counters) with ordinality c(counter, n) order by c.n);
 end $$;
 comment on function holdfast._counts is 'The counters of a queue, in the order of _counted()';
+
+do $$
+begin
+  -- Queues that were made before there were counters.
+  update holdfast.queue q set counters = holdfast._make_counters(q.id) where q.counters is null;
+end $$;

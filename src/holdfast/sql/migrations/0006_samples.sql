@@ -17,22 +17,6 @@ comment on column holdfast.queue.lapse_is_failure is 'a lease that ran out count
 comment on column holdfast.queue.fast is 'true: sends that are a transaction of their own do not wait for the disk; null: they do';
 comment on column holdfast.queue.counters is 'sequences, in the order of _counted(): how often each has happened since the queue was made';
 
-do $$
-declare
-  v_queue record;
-  v_kind text;
-  v_made regclass[];
-begin
-  for v_queue in select q.id from holdfast.queue q order by q.id loop
-    v_made := '{}';
-    foreach v_kind in array array['nacked', 'lapsed', 'dead', 'failed', 'expired', 'discarded', 'moved'] loop
-      execute format('create sequence holdfast.%I', v_kind || '_' || v_queue.id);
-      v_made := v_made || format('holdfast.%I', v_kind || '_' || v_queue.id)::regclass;
-    end loop;
-    update holdfast.queue q set counters = v_made where q.id = v_queue.id;
-  end loop;
-end $$;
-
 create type holdfast.finding as (finding text, severity text, message text, details jsonb, remedy text);
 comment on type holdfast.finding is 'One answer to the question why nothing is moving';
 
