@@ -156,7 +156,8 @@ def test_a_bad_line_in_a_file_sends_nothing_and_is_named(run: Run, conn: psycopg
     answer = run("send", "orders", "--file", "-", "--chunk", "1", stdin="1\n2\n{bad\n")
 
     assert (answer.code, answer.out) == (2, "")
-    assert "line 3 is not JSON" in answer.err
+    assert "line 3 is not JSON: Expecting property name enclosed in double quotes at column 2" in answer.err
+    assert "line 1" not in answer.err
     assert run("stats", "orders", "--json").document["depth"] == 0
 
 
@@ -227,6 +228,32 @@ def test_claim_of_nothing_exits_with_4(run: Run, conn: psycopg.Connection[Any]) 
 
     assert (for_people.code, for_people.out, for_people.err) == (4, "", "Nothing to claim in orders.\n")
     assert (for_machines.code, for_machines.out, for_machines.err) == (4, "", "")
+
+
+def test_claim_of_a_paused_queue_says_that_it_is_paused(run: Run, conn: psycopg.Connection[Any]) -> None:
+    make(conn)
+    conn.execute("select holdfast.send('orders', '1')")
+    conn.execute("select holdfast.pause_queue('orders')")
+
+    for_people = run("claim", "orders")
+    for_machines = run("claim", "orders", "--json")
+
+    assert (for_people.code, for_people.out) == (4, "")
+    assert for_people.err == (
+        "Queue orders is paused. To hand out messages again: holdfast queue resume orders\n"
+    )
+    assert (for_machines.code, for_machines.out, for_machines.err) == (4, "", "")
+
+
+def test_tables_show_how_long_a_body_is(run: Run, conn: psycopg.Connection[Any]) -> None:
+    make(conn)
+    conn.execute(r"select holdfast.send('orders', body => '\x00ff')")
+
+    peeked = run("peek", "orders")
+    claimed = run("claim", "orders")
+
+    assert peeked.out.splitlines()[1].endswith("<2 bytes>")
+    assert claimed.out.splitlines()[1].endswith("<2 bytes>")
 
 
 def test_a_body_is_base64_in_json(run: Run, conn: psycopg.Connection[Any]) -> None:
@@ -318,8 +345,39 @@ def test_dead_letters_are_discarded(run: Run, conn: psycopg.Connection[Any]) -> 
 
     answer = run("dead", "discard", "orders", str(ids[0]), "1", "--yes", "--json")
 
-    assert answer.document == {"ids": [str(ids[0])]}
+    assert (answer.code, answer.document) == (0, {"ids": [str(ids[0])], "left": ["1"]})
     assert run("dead", "list", "orders").err == "orders has no dead letters.\n"
+
+
+def test_messages_that_live_are_not_discarded(run: Run, conn: psycopg.Connection[Any]) -> None:
+    (dead,) = bury(conn, "no stock")
+    alive = conn.execute("select holdfast.send('orders', '1')").fetchall()[0][0]
+
+    some = run("dead", "discard", "orders", str(dead), str(alive), stdin="y\n")
+    none = run("dead", "discard", "orders", str(alive), stdin="y\n")
+
+    assert (some.code, some.out) == (0, "Discarded 1 dead letter of orders.\n")
+    assert "Delete 2 dead letters of orders for good?" in some.err
+    assert some.err.endswith(f"Left 1, which are no dead letters of orders: {alive}\n")
+    assert (none.code, none.out) == (5, "Discarded 0 dead letters of orders.\n")
+    assert "Delete 1 dead letter of orders for good?" in none.err
+    assert run("stats", "orders", "--json").document["ready"] == 1
+
+
+def test_ids_that_are_no_dead_letters_are_not_redriven_and_named(
+    run: Run, conn: psycopg.Connection[Any]
+) -> None:
+    (dead,) = bury(conn, "no stock")
+
+    none = run("dead", "redrive", "orders", "1", "2")
+    some = run("dead", "redrive", "orders", "1", str(dead))
+    nothing_fits = run("dead", "redrive", "orders", "--all")
+
+    assert (none.code, none.out) == (5, "")
+    assert none.err.splitlines()[0] == "Nothing was sent back."
+    assert none.err.endswith("over --limit: 1, 2\n")
+    assert (some.code, "Left 1, " in some.err) == (0, True)
+    assert (nothing_fits.code, nothing_fits.err) == (0, "Nothing was sent back.\n")
 
 
 def test_stats_show_one_queue_or_all(run: Run, conn: psycopg.Connection[Any]) -> None:

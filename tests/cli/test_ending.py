@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from holdfast.cli._ending import advice
 from holdfast.database import URL_VARIABLE
 from tests.cli.conftest import PATIENCE, PROGRAM, Run, environment, execute
 from tests.fix_database import fresh_database
@@ -27,7 +28,23 @@ def test_an_error_of_holdfast_exits_with_1_and_says_code_and_hint(run: Run) -> N
 
     assert (answer.code, answer.out) == (1, "")
     assert 'Error: queue "nowhere" does not exist [QH101]' in answer.err
-    assert "Hint: " in answer.err
+    assert "Hint: Create it with holdfast queue create, or check the spelling." in answer.err
+
+
+def test_a_hint_names_commands_in_place_of_functions() -> None:
+    assert advice("Change it with holdfast.configure_queue.") == "Change it with holdfast queue set."
+    assert advice("Call holdfast.repair() once.") == "Call holdfast repair once."
+    assert advice("holdfast.send('orders', '1')") == "holdfast.send('orders', '1')"
+    assert advice(None) is None
+
+
+def test_plain_text_is_advised_where_it_can_be_sent(run: Run) -> None:
+    sent = run("send", "orders", "plain", "--json")
+    configured = run("queue", "create", "orders", "--config", "plain", "--json")
+
+    assert json.loads(sent.err)["error"]["message"].endswith("; for plain text use --text")
+    assert "'plain' is not JSON" in configured.err
+    assert "--text" not in configured.err
 
 
 def test_an_error_for_machines_is_one_json_object_on_stderr(run: Run) -> None:
@@ -63,6 +80,8 @@ WRONG_USAGE = pytest.mark.parametrize(
         ("send", "orders", "--body", "/nowhere/at/all"),
         ("queue", "set", "orders", "lease"),
         ("queue", "create", "orders", "--config", "[]"),
+        ("queue", "create", "orders", "--config", '{"lease": 1}', "lease=2"),
+        ("dead", "redrive", "orders", "1", "--all"),
         ("ack", "orders", "not-a-token"),
     ],
 )
@@ -200,12 +219,41 @@ def test_a_dry_run_says_what_would_be_done_and_changes_nothing(empty_database_ur
     assert (after.code, after.out) == (0, "Schema version 1, up to date: nothing to do.\n")
 
 
-def test_a_dry_run_makes_no_server(tmp_path: Path) -> None:
-    answer = execute("migrate", "--dry-run", env=environment(), cwd=tmp_path)
+def test_a_dry_run_makes_no_server_and_says_that_there_would_be_one(tmp_path: Path) -> None:
+    for_people = execute("migrate", "--dry-run", env=environment(), cwd=tmp_path)
+    for_machines = execute("migrate", "--dry-run", "--json", env=environment(), cwd=tmp_path)
+    in_vain = execute("migrate", "--dry-run", env=environment(HOLDFAST_PG_BIN="/nowhere"), cwd=tmp_path)
+
+    assert for_people.code == 0
+    assert for_people.out.splitlines() == [
+        "Would make an embedded PostgreSQL in .holdfast.",
+        "Would apply migration 0001_core.",
+        "Would replace the functions.",
+        "That gives schema version 1. Nothing was changed.",
+    ]
+    assert (for_machines.code, for_machines.document["applied"]) == (0, ["0001_core"])
+    assert for_machines.document["new_server"] is True
+    assert (in_vain.code, in_vain.out) == (1, "")
+    assert "QH504" in in_vain.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["up", "migrate"])
+def test_without_programs_of_postgresql_no_folder_is_left_behind(tmp_path: Path, command: str) -> None:
+    answer = execute(command, env=environment(HOLDFAST_PG_BIN="/nowhere"), cwd=tmp_path)
+
+    assert (answer.code, "QH504" in answer.err) == (1, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_a_server_in_it_gets_none_from_other_commands(tmp_path: Path) -> None:
+    (tmp_path / ".holdfast" / "server").mkdir(parents=True)
+
+    answer = execute("stats", env=environment(), cwd=tmp_path)
 
     assert answer.code == 1
-    assert "QH504" in answer.err
-    assert list(tmp_path.iterdir()) == []
+    assert "there is no Holdfast in this folder" in answer.err
+    assert [path.name for path in (tmp_path / ".holdfast").rglob("*")] == ["server"]
 
 
 def test_migrate_refuses_a_database_that_cannot_hold_unicode(server_url: str) -> None:

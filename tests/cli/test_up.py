@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast.cli.up import without_password
+from holdfast.cli.up import keep_in_order, without_password
 from tests.cli.conftest import PATIENCE, PROGRAM, environment, execute
 from tests.waiting import eventually
 
@@ -128,7 +130,12 @@ def test_a_database_of_yours_gets_no_queue_and_its_password_is_not_shown(
     shown = conninfo_to_dict(document["url"])
     assert password not in text + json.dumps(document)
     assert {**shown, "password": password} == conninfo_to_dict(empty_database_url)
-    assert "select holdfast.create_queue('demo');" in text
+    assert "demo" not in text.replace("--demo makes one", "")
+    assert "select holdfast.create_queue('orders');" in text
+    assert f"export HOLDFAST_DATABASE_URL='{document['url']}'\n" in text
+    assert "The password is not shown" in text
+    assert 'psql "$HOLDFAST_DATABASE_URL"' in text
+    assert "queue create orders\n" in text
     assert (document["queue"], document["acked"]) == (None, 0)
     assert (queues.code, queues.out) == (0, "")
     assert list(tmp_path.iterdir()) == []
@@ -149,3 +156,38 @@ def test_secrets_are_taken_out_of_every_form_of_address() -> None:
         "user": "u",
         "dbname": "a b",
     }
+
+
+def test_upkeep_goes_on_until_it_is_over(database_url: str, conn: psycopg.Connection[Any]) -> None:
+    conn.execute("select holdfast.create_queue('orders')")
+    conn.execute("select holdfast.send('orders', '1')")
+    conn.execute("select holdfast.claim('orders', lease => '100 ms')")
+    over, notes = threading.Event(), list[str]()
+    upkeep = threading.Thread(target=keep_in_order, args=(database_url, over, notes.append, 0.05))
+
+    upkeep.start()
+    eventually(
+        lambda: conn.execute("select count(*) from holdfast.lease").fetchone() == (0,),
+        what="maintain took back what the lease held",
+        timeout=PATIENCE,
+    )
+    over.set()
+    upkeep.join(timeout=PATIENCE)
+
+    assert not upkeep.is_alive()
+    assert notes == []
+
+
+def test_upkeep_that_fails_is_tried_again_and_told_once() -> None:
+    over, notes = threading.Event(), list[str]()
+    nowhere = "postgresql://nobody@127.0.0.1:1/nothing"
+    upkeep = threading.Thread(target=keep_in_order, args=(nowhere, over, notes.append, 0.01))
+
+    upkeep.start()
+    eventually(lambda: len(notes) > 0, what="it is told", timeout=PATIENCE)
+    over.wait(0.2)
+    over.set()
+    upkeep.join(timeout=PATIENCE)
+
+    assert len(notes) == 1
+    assert notes[0].startswith("maintain() failed, and is tried again every 0.01 s: ")

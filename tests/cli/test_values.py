@@ -9,7 +9,7 @@ import psycopg
 import pytest
 import typer
 
-from holdfast.cli._values import duration, headers
+from holdfast.cli._values import assignments, duration, headers
 from tests.cli.conftest import Run
 
 DURATIONS = {
@@ -45,7 +45,7 @@ def test_a_duration_is_what_postgresql_takes_it_for(
     "text", ["", "soon", "-5", "5 5", "5m 5", "1 month", "1y", "5x", "s", "1m30s!", "1,5", "9" * 400, "1e3"]
 )
 def test_what_is_no_duration_is_wrong_usage(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="is not a duration such as 90, 250ms, 1m30s, 5 min"):
+    with pytest.raises(typer.BadParameter, match=r"is not a duration such as 90, .*; the units are ms, s "):
         duration(text)
 
 
@@ -69,3 +69,8 @@ def test_the_value_of_a_header_is_text_whatever_it_looks_like() -> None:
     assert headers([]) is None
     with pytest.raises(typer.BadParameter, match="NAME=VALUE"):
         headers(["name"])
+
+
+def test_a_field_that_is_assigned_twice_is_wrong_usage() -> None:
+    with pytest.raises(typer.BadParameter, match="lease is given twice"):
+        assignments(["lease=1", "shards=2", "lease=3"])

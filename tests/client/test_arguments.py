@@ -3,13 +3,13 @@
 1. A duration is a timedelta or a number of seconds, in a configuration too.
 2. A value of the wrong type is a TypeError that names the argument and what it takes; nothing is sent.
 3. JSON and text that PostgreSQL cannot store have a code of Holdfast's.
-4. A single text or object is not taken for many messages.
+4. A single text or object is not taken for many messages, nor a NewMessage for a payload.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -31,8 +31,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"priority": "high"}, "priority takes a whole number, not the str 'high'"),
     ({"priority": 1.5}, "priority takes a whole number, not the float 1.5"),
     ({"max_deliveries": True}, "max_deliveries takes a whole number, not the bool True"),
-    ({"deliver_at": "tomorrow"}, "deliver_at takes a datetime, not the str 'tomorrow'"),
-    ({"expires_at": date(2040, 1, 1)}, "expires_at takes a datetime, not the date"),
+    ({"deliver_at": "tomorrow"}, "deliver_at takes a datetime with a time zone, not the str 'tomorrow'"),
+    ({"deliver_at": datetime(2040, 1, 1)}, "deliver_at takes a datetime with a time zone, not the datetime"),
+    ({"expires_at": date(2040, 1, 1)}, "expires_at takes a datetime with a time zone, not the date"),
+    ({"expires_at": datetime(2040, 1, 1)}, "expires_at takes a datetime with a time zone, not the datetime"),
     ({"correlation_id": "4711"}, "correlation_id takes a UUID, not the str '4711'"),
 ]
 # Each is JSON to Python's json module.
@@ -103,6 +105,7 @@ async def test_a_message_with_an_option_of_the_wrong_type_is_refused_unsent(
         (lambda c: c.claim("q", lease="1 min"), "lease takes a timedelta or a number of seconds"),
         (lambda c: c.claim("q", wait="1 min"), "wait takes a timedelta or a number of seconds"),
         (lambda c: c.claim(b"q"), "queue takes text"),
+        (lambda c: c.send("q", 1, prioritty=3), r"^send\(\) got an unexpected keyword argument 'prioritty'"),
         (lambda c: c.ack("q", "1"), "token takes a whole number, not the str '1'"),
         (lambda c: c.ack("q", 1, 7), "ids takes whole numbers, such as a list of ids, not the int 7"),
         (lambda c: c.ack("q", 1, "123"), "ids takes whole numbers"),
@@ -210,3 +213,23 @@ async def test_a_single_text_or_object_is_not_many_messages(client: AsyncHoldfas
         await client.send_many("q", single)
     with pytest.raises(TypeError, match="messages takes several messages, such as a list, not the"):
         await client.bulk_send("q", single)
+
+
+async def test_a_new_message_is_no_payload(client: AsyncHoldfast) -> None:
+    await client.create_queue("q")
+
+    with pytest.raises(TypeError, match="payloads takes JSON values, not a NewMessage: use send_many"):
+        await client.send_batch("q", [1, NewMessage(payload=2)])
+    with pytest.raises(TypeError, match="payload takes JSON values, not a NewMessage: use send_many"):
+        await client.send("q", NewMessage(payload=2))
+
+    assert (await client.queue_stats("q")).depth == 0
+
+
+async def test_an_object_that_looks_like_a_message_is_a_payload(client: AsyncHoldfast) -> None:
+    await client.create_queue("q")
+
+    await client.send_many("q", [{"payload": 1, "delay": 30}, NewMessage(payload=1, delay=30)])
+
+    assert [entry.payload for entry in await client.browse("q", "ready")] == [{"payload": 1, "delay": 30}]
+    assert [entry.payload for entry in await client.browse("q", "scheduled")] == [1]

@@ -137,3 +137,17 @@ async def test_a_callers_connection_is_not_checked_nor_closed(bind: Bind) -> Non
     await client.close()
 
     assert not connection.closed
+
+
+@pytest.mark.parametrize("used", [True, False])
+async def test_a_closed_client_says_so(client: AsyncHoldfast, used: bool) -> None:
+    if used:
+        await client.queues()
+
+    await client.close()
+    await client.close()
+
+    with pytest.raises(RuntimeError, match="this client is closed: make a new one"):
+        await client.queues()
+    with pytest.raises(RuntimeError, match="this client is closed: make a new one"):
+        await client.bulk_send("orders", [1])

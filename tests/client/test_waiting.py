@@ -190,8 +190,11 @@ async def test_a_cancelled_call_gives_its_connection_back(
 async def test_a_claim_in_an_open_transaction_refuses_to_wait(bind: Bind) -> None:
     client, _ = await bind()
 
-    with pytest.raises(ValueError, match="can't wait inside a transaction"):
+    with pytest.raises(ValueError, match="wait is refused inside a transaction"):
         await client.claim("orders", wait=1)
+    async with client.transaction() as transaction:
+        with pytest.raises(ValueError, match="wait is refused inside a transaction"):
+            await transaction.claim("orders", wait=1)
 
 
 async def test_a_claim_on_an_autocommit_connection_may_wait(

@@ -158,7 +158,8 @@ def test_a_sweep_left_open_holds_its_lanes_with_limits(queue: Engine, call: str)
     with queue.conn.transaction():
         queue.conn.execute(call.encode())
         limits = queue.conn.execute(
-            "select current_setting('idle_in_transaction_session_timeout'), current_setting('statement_timeout')"
+            "select current_setting('idle_in_transaction_session_timeout'),"
+            " current_setting('statement_timeout')"
         ).fetchone()
 
     assert limits == ("1min", "1min")
