@@ -284,7 +284,7 @@ class AsyncVerbs(AsyncLogVerbs):
     async def browse(
         self, queue: str, state: str | None = None, *, limit: int | None = None, after: int | None = None
     ) -> list[Entry]:
-        """Look at messages that are ready, scheduled, blocked, in_flight, dead or in the archive; takes none."""
+        """Look at messages, without claiming: ready, scheduled, blocked, in_flight, dead, archive."""
         return await self._records(Entry, "browse", queue=queue, state=state, limit=limit, after=after)
 
     async def message(self, queue: str, id: int) -> Entry | None:

@@ -283,7 +283,7 @@ class Verbs(LogVerbs):
     def browse(
         self, queue: str, state: str | None = None, *, limit: int | None = None, after: int | None = None
     ) -> list[Entry]:
-        """Look at messages that are ready, scheduled, blocked, in_flight, dead or in the archive; takes none."""
+        """Look at messages, without claiming: ready, scheduled, blocked, in_flight, dead, archive."""
         return self._records(Entry, "browse", queue=queue, state=state, limit=limit, after=after)
 
     def message(self, queue: str, id: int) -> Entry | None:
