@@ -171,7 +171,8 @@ class Engine:
             session.run("rollback") if session.connection.info.transaction_status else None
         self.trace.note("    crash")
         self.admin.run(
-            "truncate holdfast.lease, holdfast.gap, holdfast.boot, holdfast.tally, holdfast.probe, holdfast.inbox"
+            "truncate holdfast.lease, holdfast.gap, holdfast.boot, holdfast.tally, holdfast.probe,"
+            " holdfast.inbox"
         )
         self.admin.run(LOSE_REGISTERS)
         self.set_clock(at)
