@@ -180,6 +180,16 @@ def test_messages_over_a_lowered_limit_are_found(engine: Engine, budget: str) ->
     assert (row["details"]["messages"], sorted(row["details"]["ids"])) == (2, [str(i) for i in sent[:2]])
 
 
+def test_deliveries_that_are_not_counted_are_not_held_against_a_message(engine: Engine) -> None:
+    engine.create("q", max_deliveries=2, budget="failures")
+    engine.send(1)
+    for _ in range(3):
+        engine.at(engine.claim_one(lease="1 s")["deadline"])
+        engine.value("sweep", queue="q")
+
+    assert set(found(engine)) == {"ok"}
+
+
 def test_a_message_with_a_limit_of_its_own_is_measured_by_that(engine: Engine) -> None:
     engine.create("q", max_deliveries=5)
     engine.send(1, max_deliveries=0)

@@ -46,7 +46,7 @@ where (a.answer).settled <> '{}'
 """
 EMPTY_EVERYTHING = """
 truncate holdfast.message, holdfast.lease, holdfast.gap, holdfast.boot, holdfast.tally, holdfast.inbox,
-  holdfast.lane, holdfast.queue, holdfast.defaults, holdfast.migration
+  holdfast.sample, holdfast.probe, holdfast.lane, holdfast.queue, holdfast.defaults, holdfast.migration
 """
 
 

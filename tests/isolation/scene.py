@@ -334,7 +334,9 @@ class Scene:
 
     def crash(self) -> None:
         """Do to the volatile state what a crash of PostgreSQL does."""
-        self.watcher.execute("truncate holdfast.lease, holdfast.gap, holdfast.boot, holdfast.tally")
+        self.watcher.execute(
+            "truncate holdfast.lease, holdfast.gap, holdfast.boot, holdfast.tally, holdfast.probe"
+        )
         self.watcher.execute(FORGET_REGISTERS)
         self.journal.live.clear()
 

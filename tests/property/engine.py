@@ -170,7 +170,10 @@ class Engine:
         for session in self.sessions.values():
             session.run("rollback") if session.connection.info.transaction_status else None
         self.trace.note("    crash")
-        self.admin.run("truncate holdfast.lease, holdfast.gap, holdfast.boot, holdfast.tally, holdfast.inbox")
+        self.admin.run(
+            "truncate holdfast.lease, holdfast.gap, holdfast.boot, holdfast.tally, holdfast.probe,"
+            " holdfast.inbox"
+        )
         self.admin.run(LOSE_REGISTERS)
         self.set_clock(at)
 

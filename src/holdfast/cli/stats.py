@@ -89,9 +89,7 @@ def stats(
             show(invocation, collect(client, queue))
 
 
-def show_history(
-    invocation: Invocation, client: Holdfast, queue: str, since: timedelta | None
-) -> None:
+def show_history(invocation: Invocation, client: Holdfast, queue: str, since: timedelta | None) -> None:
     """Print the samples of one queue."""
     samples = client.samples(queue, None if since is None else client.now() - since)
     if invocation.output.as_json:

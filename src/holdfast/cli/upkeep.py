@@ -42,9 +42,7 @@ def register(app: typer.Typer) -> None:
     command(app)(why)
 
 
-def maintain(
-    invocation: Invocation, queue: Swept = None, every: Every = None, budget: Budget = None
-) -> None:
+def maintain(invocation: Invocation, queue: Swept = None, every: Every = None, budget: Budget = None) -> None:
     """One call of upkeep, or one after the other. With a queue: take back what its expired leases held."""
     if every is not None and (every < SHORTEST or queue is not None):
         raise typer.BadParameter(f"--every is at least {SHORTEST.total_seconds()} s, and takes no queue")
