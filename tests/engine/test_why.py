@@ -1,8 +1,8 @@
 """why(): each reason why nothing moves is found, said in words, and comes with what to do.
 
 1. A queue with messages to hand out and nothing in the way gives one finding, ok.
-2. paused, empty, scheduled, in_flight, leases_expired, full, dead, keys_parked, budget_spent, not_maintained,
-   unreadable: each is found when it is so, with its figures, and not when it is not.
+2. paused, empty, scheduled, in_flight, leases_expired, full, dead, keys_parked, limited, budget_spent,
+   not_maintained, unreadable: each is found when it is so, with its figures, and not when it is not.
 3. Findings come with the gravest first.
 4. why changes nothing, and looks at a bounded number of rows: its cost does not grow with the backlog.
 
@@ -163,6 +163,29 @@ def test_parked_keys_are_counted_and_a_few_are_named(queue: Engine) -> None:
     row = found(queue)["keys_parked"]
 
     assert (row["severity"], row["details"]["blocked"], len(row["details"]["keys"])) == ("warning", 8, 5)
+
+
+def test_the_heads_of_parked_keys_are_named(engine: Engine) -> None:
+    engine.create("lines", ordering="key")
+    head = engine.send(1, queue="lines", ordering_key="a")
+    engine.send(2, queue="lines", ordering_key="a")
+    engine.claim(5, queue="lines")
+
+    row = found(engine, "lines")["keys_parked"]
+
+    assert row["details"]["heads"] == [{"key": "a", "id": head}]
+
+
+def test_a_throughput_limit_that_is_reached_is_found(engine: Engine) -> None:
+    engine.create("slow", throughput_limit=2)
+    engine.send_numbers(5, queue="slow")
+    before = set(found(engine, "slow"))
+
+    engine.claim(5, queue="slow")
+
+    row = found(engine, "slow")["limited"]
+    assert "limited" not in before
+    assert row["details"] == {"throughput_limit": 2, "ready": 3}
 
 
 @pytest.mark.parametrize("budget", ["deliveries", "failures"])

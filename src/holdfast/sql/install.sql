@@ -6277,17 +6277,28 @@ comment on function holdfast._why_keys is 'Finding: messages are parked behind t
 create or replace function holdfast._heads(queue holdfast.queue, keys text[]) returns jsonb language plpgsql stable
 as $$
 begin
-  return '[]';
+  return (select coalesce(jsonb_agg(jsonb_build_object('key', nullif(k.key, ''), 'id', h.id)), '[]')
+          from unnest(keys) k(key) cross join lateral (
+            select m.id from holdfast.message m where m.queue_id = queue.id and m.ordering_key = k.key order by m.order_no limit 1) h);
 end $$;
-comment on function holdfast._heads is 'The messages at which these ordering keys stand, as a JSON list. Nothing orders messages yet';
+comment on function holdfast._heads is 'The messages at which these ordering keys stand, as a JSON list';
 
 create or replace function holdfast._why_limits(queue holdfast.queue, stats holdfast.stats, at timestamptz) returns setof holdfast.finding
 language plpgsql stable
 as $$
+declare
+  v_full bigint := coalesce(pg_sequence_last_value(queue.throttle), 0);
+  v_step float8 := 1e9 / queue.throughput_limit;
 begin
-  return;
+  -- The bucket is empty while less than one message is missing to its brim.
+  if queue.throughput_limit is not null and stats.ready > 0
+     and holdfast._us(at) * 1000 + ceil(v_step * ceil(queue.throughput_limit)) - v_full < v_step then
+    return next ('limited', 'info', format('The throughput limit is reached: %s messages a second.', queue.throughput_limit),
+      jsonb_build_object('throughput_limit', queue.throughput_limit, 'ready', stats.ready),
+      'Claims go on getting messages at that rate. Raise throughput_limit with configure_queue if it is too low.')::holdfast.finding;
+  end if;
 end $$;
-comment on function holdfast._why_limits is 'Findings about limits on what is handed out. There are no such limits yet';
+comment on function holdfast._why_limits is 'Finding: the throughput limit holds messages back';
 
 create or replace function holdfast._why_budget(queue holdfast.queue, at timestamptz) returns setof holdfast.finding language plpgsql stable
 as $$
@@ -6549,7 +6560,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '66a184152e23f5a1c5f35dbb4d17fae3f7cc09ca602c2b7ffa60109c974bbb47', false);
+values (0, 'functions', 'eb4dfa9306b80ad50ff569cfe0bb82630b009daaadda8379f6ab544637e78076', false);
 \else
 do $install$
 begin
@@ -6562,7 +6573,7 @@ begin
             (4, 'bf50f0bb937a0389a95e5fa970245bbef267478196bf22b5be94f14e351bf5b3'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '66a184152e23f5a1c5f35dbb4d17fae3f7cc09ca602c2b7ffa60109c974bbb47')
+            (0, 'eb4dfa9306b80ad50ff569cfe0bb82630b009daaadda8379f6ab544637e78076')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -120,17 +120,28 @@ comment on function holdfast._why_keys is 'Finding: messages are parked behind t
 create or replace function holdfast._heads(queue holdfast.queue, keys text[]) returns jsonb language plpgsql stable
 as $$
 begin
-  return '[]';
+  return (select coalesce(jsonb_agg(jsonb_build_object('key', nullif(k.key, ''), 'id', h.id)), '[]')
+          from unnest(keys) k(key) cross join lateral (
+            select m.id from holdfast.message m where m.queue_id = queue.id and m.ordering_key = k.key order by m.order_no limit 1) h);
 end $$;
-comment on function holdfast._heads is 'The messages at which these ordering keys stand, as a JSON list. Nothing orders messages yet';
+comment on function holdfast._heads is 'The messages at which these ordering keys stand, as a JSON list';
 
 create or replace function holdfast._why_limits(queue holdfast.queue, stats holdfast.stats, at timestamptz) returns setof holdfast.finding
 language plpgsql stable
 as $$
+declare
+  v_full bigint := coalesce(pg_sequence_last_value(queue.throttle), 0);
+  v_step float8 := 1e9 / queue.throughput_limit;
 begin
-  return;
+  -- The bucket is empty while less than one message is missing to its brim.
+  if queue.throughput_limit is not null and stats.ready > 0
+     and holdfast._us(at) * 1000 + ceil(v_step * ceil(queue.throughput_limit)) - v_full < v_step then
+    return next ('limited', 'info', format('The throughput limit is reached: %s messages a second.', queue.throughput_limit),
+      jsonb_build_object('throughput_limit', queue.throughput_limit, 'ready', stats.ready),
+      'Claims go on getting messages at that rate. Raise throughput_limit with configure_queue if it is too low.')::holdfast.finding;
+  end if;
 end $$;
-comment on function holdfast._why_limits is 'Findings about limits on what is handed out. There are no such limits yet';
+comment on function holdfast._why_limits is 'Finding: the throughput limit holds messages back';
 
 create or replace function holdfast._why_budget(queue holdfast.queue, at timestamptz) returns setof holdfast.finding language plpgsql stable
 as $$
