@@ -1226,6 +1226,12 @@ begin
   if v_last > coalesce(pg_sequence_last_value(lane.ids), 0) then
     perform setval(lane.ids, v_last);
   end if;
+  if lane.ordering is not null then
+    select max(m.order_no) into v_last from holdfast.message m where m.queue_id = lane.queue_id and m.ordering_key is not null;
+    if v_last > coalesce(pg_sequence_last_value('holdfast.order_no'), 0) then
+      perform setval('holdfast.order_no', v_last);
+    end if;
+  end if;
 end $$;
 comment on function holdfast._reset_lane is 'Under the lane lock: forget leases, gaps and positions, as after a crash';
 
@@ -4025,7 +4031,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '9cbb8bddd3889ba0832d59f57a1eb73463ddcaba4c4ea4b8c467f15adb9c1870', false);
+values (0, 'functions', 'a2f07bb0ab27ae671df9fafffae19164cc6b1f5b6729a24ad44dacfe0764866f', false);
 \else
 do $install$
 begin
@@ -4037,7 +4043,7 @@ begin
             (3, 'c750ececee49dc1a67b51ff1cd2379af37fef5f6534100dbc7cbaa632e5c7e03'),
             (4, 'c750ececee49dc1a67b51ff1cd2379af37fef5f6534100dbc7cbaa632e5c7e03'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
-            (0, '9cbb8bddd3889ba0832d59f57a1eb73463ddcaba4c4ea4b8c467f15adb9c1870')
+            (0, 'a2f07bb0ab27ae671df9fafffae19164cc6b1f5b6729a24ad44dacfe0764866f')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
