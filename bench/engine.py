@@ -21,7 +21,7 @@ steady state of a queue that keeps up. The case "after a checkpoint" is the othe
 change is logged whole.
 
 The cases are described where they are made: bench/scenarios/flow.py, depth.py, order.py, pressure.py.
-Long runs under pressure (60 s) are made by each contender alone, and once unless --long-rounds says more.
+Long runs under pressure (60 s) are made by each contender alone, and once unless --long-rounds says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What order costs, and whether that grows with the length of a line.
 
-The same drains as in flow.py, of messages that have their place in a line: many keys, one hot key with a long
-and with a short line behind it, and a strict queue. pgmq has no such queue: beside it stands its plain drain.
+The same drains as in flow.py, of messages that have their place in a line: many keys, one hot key with a
+long and with a short line behind it, and a strict queue. pgmq has no such queue: beside it stands its plain
+drain.
 """
 
 from __future__ import annotations

@@ -392,6 +392,16 @@ def test_lines_outlive_a_crash(ordered: Engine) -> None:
     assert work(ordered) == [[1], [2], [3]]
 
 
+def test_what_is_sent_after_a_restore_comes_after_what_it_brought(ordered: Engine) -> None:
+    line(ordered, 1, 2)
+    ordered.conn.execute("select setval('holdfast.order_no', 1, false)")  # a dump that read it too early
+
+    ordered.value("repair")
+    line(ordered, 3)
+
+    assert work(ordered) == [[1], [2], [3]]
+
+
 def test_lines_outlive_an_ordering_that_was_taken_back(ordered: Engine) -> None:
     line(ordered, 1, 2)
     ordered.claim(1)

@@ -1521,6 +1521,12 @@ begin
   if v_last > coalesce(pg_sequence_last_value(lane.ids), 0) then
     perform setval(lane.ids, v_last);
   end if;
+  if lane.ordering is not null then
+    select max(m.order_no) into v_last from holdfast.message m where m.queue_id = lane.queue_id and m.ordering_key is not null;
+    if v_last > coalesce(pg_sequence_last_value('holdfast.order_no'), 0) then
+      perform setval('holdfast.order_no', v_last);
+    end if;
+  end if;
 end $$;
 comment on function holdfast._reset_lane is 'Under the lane lock: forget leases, gaps and positions, as after a crash';
 
@@ -6560,7 +6566,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'eb4dfa9306b80ad50ff569cfe0bb82630b009daaadda8379f6ab544637e78076', false);
+values (0, 'functions', '33d54a603af557e22c7bc1785ff8480fd630ade798435dd164bae5f32057a4eb', false);
 \else
 do $install$
 begin
@@ -6573,7 +6579,7 @@ begin
             (4, 'bf50f0bb937a0389a95e5fa970245bbef267478196bf22b5be94f14e351bf5b3'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, 'eb4dfa9306b80ad50ff569cfe0bb82630b009daaadda8379f6ab544637e78076')
+            (0, '33d54a603af557e22c7bc1785ff8480fd630ade798435dd164bae5f32057a4eb')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

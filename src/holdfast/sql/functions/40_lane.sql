@@ -200,6 +200,12 @@ begin
   if v_last > coalesce(pg_sequence_last_value(lane.ids), 0) then
     perform setval(lane.ids, v_last);
   end if;
+  if lane.ordering is not null then
+    select max(m.order_no) into v_last from holdfast.message m where m.queue_id = lane.queue_id and m.ordering_key is not null;
+    if v_last > coalesce(pg_sequence_last_value('holdfast.order_no'), 0) then
+      perform setval('holdfast.order_no', v_last);
+    end if;
+  end if;
 end $$;
 comment on function holdfast._reset_lane is 'Under the lane lock: forget leases, gaps and positions, as after a crash';
 
