@@ -4328,26 +4328,26 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_queue holdfast.queue := holdfast._work_queue(discard.queue);
+  v_grave holdfast.queue;
   v_ids bigint[];
   v_dead bigint[];
   v_lease record;
-  v_grave holdfast.queue;
   v_gone bigint[];
 begin
-  select coalesce(array_agg(m.id), '{}'), coalesce(array_agg(m.id) filter (where m.queue_id = v_grave), '{}') into v_ids, v_dead
-  from holdfast.message m where m.id = any (discard.ids)
-    and (m.queue_id = v_queue.id or (m.queue_id = v_grave and m.origin ->> 'queue' = v_queue.name));
+  select q.* into v_grave from holdfast.queue q where q.name = v_queue.dead_letter;
+  select coalesce(array_agg(m.id), '{}'), coalesce(array_agg(m.id) filter (where m.queue_id = v_grave.id), '{}') into v_ids, v_dead
+  from holdfast.message m
+  where m.id = any (discard.ids)
+    and (m.queue_id = v_queue.id or (m.queue_id = v_grave.id and m.origin ->> 'queue' = v_queue.name));
   -- Whoever holds one learns that it is gone: its id leaves the lease. (A claim that takes it at this moment keeps the id
   -- in its lease; it settles nothing.)
   for v_lease in select distinct h.token, h.part from holdfast._holders(v_ids) h order by 1, 2 loop
     update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i not in (select unnest(v_ids))), lo = null
     where l.token = v_lease.token and l.part = v_lease.part;
   end loop;
-  -- A dead letter ends in the queue it lies in.
-  v_dead := array(select m.id from holdfast.message m where m.id = any (v_ids) and m.queue_id <> v_queue.id);
   v_gone := holdfast._end(v_queue.id, array(select i from unnest(v_ids) i where i not in (select unnest(v_dead))), 'discarded', holdfast.now());
+  -- A dead letter ends in the queue it lies in.
   if v_dead <> '{}' then
-    select q.* into v_grave from holdfast.queue q where q.name = v_queue.dead_letter;
     v_dead := holdfast._end(v_grave.id, v_dead, 'discarded', holdfast.now());
     v_gone := v_gone || v_dead;
     if v_grave.kind = 'log' then
@@ -6566,7 +6566,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '33d54a603af557e22c7bc1785ff8480fd630ade798435dd164bae5f32057a4eb', false);
+values (0, 'functions', '41814411314a6c29b78f4a07749716b0b2928132bbedb841b9f47c2f699f7c7d', false);
 \else
 do $install$
 begin
@@ -6579,7 +6579,7 @@ begin
             (4, 'bf50f0bb937a0389a95e5fa970245bbef267478196bf22b5be94f14e351bf5b3'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '33d54a603af557e22c7bc1785ff8480fd630ade798435dd164bae5f32057a4eb')
+            (0, '41814411314a6c29b78f4a07749716b0b2928132bbedb841b9f47c2f699f7c7d')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

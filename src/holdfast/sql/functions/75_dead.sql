@@ -254,26 +254,26 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_queue holdfast.queue := holdfast._work_queue(discard.queue);
+  v_grave holdfast.queue;
   v_ids bigint[];
   v_dead bigint[];
   v_lease record;
-  v_grave holdfast.queue;
   v_gone bigint[];
 begin
-  select coalesce(array_agg(m.id), '{}'), coalesce(array_agg(m.id) filter (where m.queue_id = v_grave), '{}') into v_ids, v_dead
-  from holdfast.message m where m.id = any (discard.ids)
-    and (m.queue_id = v_queue.id or (m.queue_id = v_grave and m.origin ->> 'queue' = v_queue.name));
+  select q.* into v_grave from holdfast.queue q where q.name = v_queue.dead_letter;
+  select coalesce(array_agg(m.id), '{}'), coalesce(array_agg(m.id) filter (where m.queue_id = v_grave.id), '{}') into v_ids, v_dead
+  from holdfast.message m
+  where m.id = any (discard.ids)
+    and (m.queue_id = v_queue.id or (m.queue_id = v_grave.id and m.origin ->> 'queue' = v_queue.name));
   -- Whoever holds one learns that it is gone: its id leaves the lease. (A claim that takes it at this moment keeps the id
   -- in its lease; it settles nothing.)
   for v_lease in select distinct h.token, h.part from holdfast._holders(v_ids) h order by 1, 2 loop
     update holdfast.lease l set ids = array(select i from unnest(l.ids) i where i not in (select unnest(v_ids))), lo = null
     where l.token = v_lease.token and l.part = v_lease.part;
   end loop;
-  -- A dead letter ends in the queue it lies in.
-  v_dead := array(select m.id from holdfast.message m where m.id = any (v_ids) and m.queue_id <> v_queue.id);
   v_gone := holdfast._end(v_queue.id, array(select i from unnest(v_ids) i where i not in (select unnest(v_dead))), 'discarded', holdfast.now());
+  -- A dead letter ends in the queue it lies in.
   if v_dead <> '{}' then
-    select q.* into v_grave from holdfast.queue q where q.name = v_queue.dead_letter;
     v_dead := holdfast._end(v_grave.id, v_dead, 'discarded', holdfast.now());
     v_gone := v_gone || v_dead;
     if v_grave.kind = 'log' then
