@@ -212,11 +212,16 @@ def test_a_dry_run_says_what_would_be_done_and_changes_nothing(empty_database_ur
     assert before.code == 0
     assert before.out.splitlines() == [
         "Would apply migration 0001_core.",
+        "Would apply migration 0002_limits.",
+        "Would apply migration 0003_logs.",
+        "Would apply migration 0004_archive.",
+        "Would apply migration 0005_order.",
+        "Would apply migration 0006_samples.",
         "Would replace the functions.",
-        "That gives schema version 1. Nothing was changed.",
+        "That gives schema version 6. Nothing was changed.",
     ]
     assert "QH502" in unchanged.err
-    assert (after.code, after.out) == (0, "Schema version 1, up to date: nothing to do.\n")
+    assert (after.code, after.out) == (0, "Schema version 6, up to date: nothing to do.\n")
 
 
 def test_a_dry_run_makes_no_server_and_says_that_there_would_be_one(tmp_path: Path) -> None:

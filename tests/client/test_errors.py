@@ -65,6 +65,16 @@ async def claim_from_a_log(client: AsyncHoldfast) -> None:
     await client.claim("log")
 
 
+async def same_key_another_payload(client: AsyncHoldfast) -> None:
+    await client.send("q", 1, idempotency_key="a")
+    await client.send("q", 2, idempotency_key="a")
+
+
+async def strict_with_messages(client: AsyncHoldfast) -> None:
+    await client.send("q", 1)
+    await client.configure_queue("q", {"ordering": "strict"})
+
+
 async def append_with_a_delay(client: AsyncHoldfast) -> None:
     await client.create_queue("log", {"kind": "log"})
     await client.send("log", 1, delay=1)
@@ -102,6 +112,12 @@ SCENARIOS: dict[str, Scenario] = {
     "QH401": lambda client: client.browse("q", "asleep"),
     "QH402": lambda client: client.browse("q", limit=0),
     "QH403": lambda client: client.redrive("q", filter={"colour": "red"}),
+    "QH220": lambda client: client.send("q", 1, key=""),
+    "QH221": lambda client: client.send("q", 1, ordering_key="a"),
+    "QH222": same_key_another_payload,
+    "QH310": strict_with_messages,
+    "QH311": lambda client: client.unblock("q", "a", how="somehow"),
+    "QH312": lambda client: client.unblock("q", "a"),
     "QH410": lambda client: client.purge("q", ["asleep"]),
     "QH411": lambda client: client.replay("q", outcomes=["lost"]),
     "QH601": lambda client: client.configure_queue("q", {"kind": "log"}),

@@ -46,7 +46,8 @@ where (a.answer).settled <> '{}'
 """
 EMPTY_EVERYTHING = """
 truncate holdfast.message, holdfast.lease, holdfast.gap, holdfast.boot, holdfast.tally, holdfast.inbox,
-  holdfast.sample, holdfast.probe, holdfast.lane, holdfast.queue, holdfast.defaults, holdfast.migration
+  holdfast.sample, holdfast.probe, holdfast.log, holdfast.tombstone, holdfast.limiter, holdfast.archive,
+  holdfast.lane, holdfast.queue, holdfast.defaults, holdfast.migration
 """
 
 
@@ -169,7 +170,9 @@ def test_restore_clean_into_the_same_database_is_a_fresh_start(
 
     said = tools.restore(dump, database_url, "--clean", "--if-exists")
 
-    assert said == ""
+    # pg_restore also wants to drop the primary keys of partitions, which go with their table's.
+    errors = [line for line in said.splitlines() if "error: " in line]
+    assert [line for line in errors if "cannot drop inherited constraint" not in line] == []
     assert_fresh_start(database_url, held_token)
 
 

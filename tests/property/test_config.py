@@ -41,6 +41,8 @@ BUILT_IN: Config = {
     "expire_in_flight": False,
     "keep": [],
     "keep_for": "7 days",
+    "ordering": "none",
+    "on_dead": "continue",
     "budget": "deliveries",
     "lapse_is_failure": False,
     "durability": "durable",

@@ -13,12 +13,14 @@ from ._errors import HoldfastError, make_error
 # What sql/functions/90_grants.sql gives each role; bulk_send is an insert into the inbox.
 VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        "holdfast_producer": frozenset({"send", "send_batch", "send_many", "bulk_send", "now"}),
+        "holdfast_producer": frozenset({"send", "send_batch", "send_many", "bulk_send", "fast_mode", "now"}),
         "holdfast_consumer": frozenset(
-            {"claim", "next", "ack", "nack", "release", "extend", "held", "holders"}
-            | {"listen", "browse", "message", "queue_stats", "now"}
+            {"claim", "next", "ack", "nack", "release", "extend", "held", "holders", "listen", "read"}
+            | {"log_stats", "browse", "message", "queue_stats", "blocked_keys", "fast_mode", "now"}
         ),
-        "holdfast_monitor": frozenset({"queue_stats", "queues", "leases", "now"}),
+        "holdfast_monitor": frozenset(
+            {"queue_stats", "queues", "leases", "log_stats", "blocked_keys", "samples", "why", "now"}
+        ),
     }
 )
 ADMIN = "holdfast_admin"
