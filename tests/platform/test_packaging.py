@@ -107,7 +107,7 @@ def test_make_alone_lists_what_it_can_do() -> None:
 
 def planned(target: str) -> str:
     """What make would do for a target if nothing had been made yet."""
-    command = ["make", "--dry-run", "--always-make", target]
+    command = ["make", "--dry-run", "--always-make", "--no-print-directory", target]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
