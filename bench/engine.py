@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not cpu.readable():
         sys.exit("bench.engine reads CPU time from /proc/PID/schedstat, which this system does not have.")
     if not cases:
-        sys.exit(f"no case is called {options.only!r}; --list names them")
+        sys.exit(f"no case is called {' or '.join(options.only)}; --list names them")
     try:
         report = _measure(options, cases)
     except KeyboardInterrupt:
@@ -83,7 +83,7 @@ def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.engine", description=first_line)
     add = parser.add_argument
     add("--quick", action="store_true", help="a minute or two: fewer messages, short runs, one round")
-    add("--only", metavar="NAME", help="only the cases whose name or group contains this")
+    add("--only", metavar="NAME", action="append", help="only cases named or grouped so; repeatable")
     add("--list", action="store_true", help="name the cases and stop")
     add("--rounds", type=int, metavar="N", help="rounds of each block (3; with --quick 1)")
     add("--long-rounds", type=int, default=1, metavar="N", help="rounds of the long runs (1)")
@@ -101,8 +101,8 @@ def _cases(options: argparse.Namespace) -> list[AnyCase]:
         scale = replace(scale, seconds=options.seconds, window_s=min(5.0, options.seconds / 4))
     every: list[AnyCase] = [*flow.cases(scale), *pressure.cases(scale), *depth.cases(scale)]
     every += order.cases(scale)
-    wanted = options.only or ""
-    return [case for case in every if wanted in case.name or wanted in case.group]
+    wanted: list[str] = options.only or [""]
+    return [case for case in every if any(part in case.name or part in case.group for part in wanted)]
 
 
 def _measure(options: argparse.Namespace, cases: Sequence[AnyCase]) -> Report:
