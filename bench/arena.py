@@ -55,10 +55,11 @@ class Arena:
     def checkpoint(self) -> None:
         self.admin.run("checkpoint")
 
-    def preload(self, messages: int, clients: int = PRELOAD_CLIENTS) -> None:
+    def preload(self, messages: int, clients: int = PRELOAD_CLIENTS, task: Work | None = None) -> None:
         """Send a backlog, then let the planner know of it, as autovacuum would have."""
-        crew = self.crew(clients, send(min(PRELOAD_BATCH, -(-messages // clients))), warm_calls=0)
-        crew.lap(-(-messages // clients))
+        each = -(-messages // clients)
+        crew = self.crew(clients, task or send(min(PRELOAD_BATCH, each)), warm_calls=0)
+        crew.lap(each)
         self.release()
         self.admin.run("analyze")
 

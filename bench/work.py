@@ -9,15 +9,20 @@ from bench.contenders.contender import Batch, Session
 from bench.crew import Step, Work
 
 
-def send(size: int) -> Work:
+def send(size: int, *, rollback_share: float = 0) -> Work:
+    """A share of what is sent is rolled back, on top."""
+
     def work(session: Session) -> Step:
         single, many = payload.document(1), payload.documents(size)
+        lost = payload.documents(max(1, round(size * rollback_share)))
 
         def step() -> int:
             if size == 1:
                 session.send(single)
             else:
                 session.send_batch(many)
+            if rollback_share:
+                _send_and_roll_back(session, lost)
             return size
 
         return step
@@ -78,12 +83,11 @@ def stats(session: Session) -> Step:
 def refilled(work: Work, producer: Callable[[], Session], *, batch: int, rollback_share: float = 0) -> Work:
     """`work`, with a producer on a connection of its own that sends as many as were finished.
 
-    The backlog keeps its depth for as long as the run lasts. A share of what is sent is rolled back, on top.
+    The backlog keeps its depth for as long as the run lasts.
     """
 
     def refilled_work(session: Session) -> Step:
-        step, sender = work(session), producer()
-        full, lost = payload.documents(batch), payload.documents(max(1, round(batch * rollback_share)))
+        step, refill = work(session), send(batch, rollback_share=rollback_share)(producer())
         owed = 0
 
         def refilled_step() -> int:
@@ -91,10 +95,7 @@ def refilled(work: Work, producer: Callable[[], Session], *, batch: int, rollbac
             finished = step()
             owed += finished
             while owed >= batch:
-                sender.send_batch(full)
-                owed -= batch
-                if rollback_share:
-                    _send_and_roll_back(sender, lost)
+                owed -= refill()
             return finished
 
         return refilled_step

@@ -5,8 +5,8 @@ the throughput of the first and of the last seconds. The transactions that distu
 - a snapshot: REPEATABLE READ, has read, stays open (a dump, a report);
 - an idle writer: has written to some other table and never commits;
 - an idle sender: has sent a message to this very queue and never commits.
-Beside the last two the producers also roll back a tenth on top of what they send: missing ids whose owners
-are hard to tell from the idle one.
+Beside the last two the producers also roll back a tenth on top of what they send, before and during the run:
+missing ids whose owners are hard to tell from the idle one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _case(
     name: str, title: str, scale: Scale, disturb: Disturb, task: Work, rollback_share: float = 0
 ) -> LongCase:
     def measure(arena: Arena) -> Sample:
-        arena.preload(scale.pressure_backlog)
+        arena.preload(scale.pressure_backlog, task=work.send(REFILL, rollback_share=rollback_share))
         refilled = work.refilled(task, arena.session, batch=REFILL, rollback_share=rollback_share)
         disturb(arena)
         crew = arena.crew(CONSUMERS, refilled)

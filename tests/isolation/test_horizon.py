@@ -7,6 +7,7 @@
 4. A prepared transaction that owns ids keeps its gap until it ends, either way.
 5. Gaps of rolled-back sends do not pile up: claims in a busy loop, claims after writes, next(), many lanes.
 6. However many gaps stay open, a commit into one of them is found within a few walks.
+7. Gaps that keep opening do not put off the look at those that are there.
 """
 
 from __future__ import annotations
@@ -337,3 +338,16 @@ def test_a_late_commit_is_found_behind_more_gaps_than_one_walk_takes(scene: Scen
         scene.set_register("gap_walk", 0)
         found += look(scene, consumer, times=1)
     assert found == [sent]
+
+
+def test_new_gaps_do_not_put_off_the_look_at_old_ones(scene: Scene) -> None:
+    looks = []
+    for id in (scene.first_id(), scene.first_id() + 2):
+        scene.watcher.execute(
+            "select holdfast._open_gaps(l, array[%(id)s::bigint], array[%(id)s::bigint], false)"
+            " from holdfast.lane l where l.id = %(lane)s",
+            {"id": id, "lane": scene.lane()},
+        )
+        looks.append(scene.register("gap_look"))
+
+    assert looks[0] == looks[1] > 0

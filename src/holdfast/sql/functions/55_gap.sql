@@ -36,7 +36,9 @@ begin
   insert into holdfast.gap (lane_id, lo, hi, horizon)
   select lane.id, g.lo, g.hi, v_horizon from unnest(los, his) g(lo, hi)
   on conflict (lane_id, lo) do update set hi = greatest(gap.hi, excluded.hi), horizon = excluded.horizon;
-  perform setval(lane.gap_look, (holdfast._us(clock_timestamp()) + 5000) * 10), setval(lane.care_at, 0);
+  -- Where gaps keep opening, the look at those that are there must not be put off by each.
+  perform setval(lane.gap_look, least((holdfast._us(clock_timestamp()) + 5000) * 10, nullif(pg_sequence_last_value(lane.gap_look), 0))),
+          setval(lane.care_at, 0);
 end $$;
 comment on function holdfast._open_gaps is 'Write down ids that a scan missed. clean: this transaction had no id before the scan';
 

@@ -351,11 +351,12 @@ begin
      or current_setting('transaction_isolation') <> 'read committed' then
     perform holdfast._check_claim(max, lease, consumer);
   end if;
-  select l.* into v_lane from holdfast.lane l where l.queue_name = claim.queue order by l.priority desc, l.shard limit 1;
+  -- The row as one value: a column each for its many registers would cost a tenth of the whole claim.
+  v_lane := (select l from holdfast.lane l where l.queue_name = claim.queue order by l.priority desc, l.shard limit 1);
   if v_lane.shards is distinct from 1 then
     v_home := holdfast._home(v_token, v_lane.shards);
-    select l.* into v_lane from holdfast.lane l where l.queue_name = claim.queue and l.priority = v_lane.priority and l.shard = v_home;
-    if not found then
+    v_lane := (select l from holdfast.lane l where l.queue_name = claim.queue and l.priority = v_lane.priority and l.shard = v_home);
+    if v_lane.id is null then
       v_order := holdfast._lane_order(claim.queue, v_home);
     end if;
   end if;
