@@ -20,7 +20,7 @@ so messages are sent and consumed within one checkpoint cycle and no page is log
 steady state of a queue that keeps up. The case "after a checkpoint" is the other extreme: each page's first
 change is logged whole.
 
-The cases are described where they are made: bench/scenarios/flow.py, depth.py, order.py, pressure.py.
+The cases are described where they are made: bench/scenarios/flow.py, depth.py, features.py, pressure.py.
 Long runs under pressure (60 s) are made by each contender alone, and once unless --long-rounds says so.
 """
 
@@ -48,7 +48,7 @@ from bench.link import LinkError
 from bench.machine import describe
 from bench.report import Report
 from bench.results import Results
-from bench.scenarios import depth, flow, order, pressure
+from bench.scenarios import depth, features, flow, pressure
 from bench.scenarios.case import AnyCase
 from bench.scenarios.scale import FULL, QUICK
 from bench.tournament import Announce, Tournament
@@ -100,7 +100,7 @@ def _cases(options: argparse.Namespace) -> list[AnyCase]:
     if options.seconds:
         scale = replace(scale, seconds=options.seconds, window_s=min(5.0, options.seconds / 4))
     every: list[AnyCase] = [*flow.cases(scale), *pressure.cases(scale), *depth.cases(scale)]
-    every += order.cases(scale)
+    every += features.cases(scale)
     wanted: list[str] = options.only or [""]
     return [case for case in every if any(part in case.name or part in case.group for part in wanted)]
 

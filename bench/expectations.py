@@ -17,6 +17,8 @@ PRESSURE_LEAD = 10.0  # times pgmq's last window
 FLAT = 1.2  # deep over shallow, many in flight over none
 STATS_US = 5_000.0
 ORDER_BATCH, ORDER_SINGLE = 15.0, 6.0  # times the plain drain
+PRIORITIES = 2.0
+LOG = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def judge(results: Results) -> list[Expectation]:
         *_sends(results),
         *_pressure(results),
         *_flat(results),
-        *_order(results),
+        *_features(results),
         *_stats(results),
     ]
 
@@ -103,7 +105,10 @@ def _flat(results: Results) -> Iterator[Expectation]:
     pairs = (
         ("backlog-shallow", "backlog-deep"),
         ("in-flight-none", "in-flight-many"),
+        ("order-keys-short", "order-keys"),
         ("order-hot-short", "order-hot"),
+        ("order-strict-short", "order-strict"),
+        ("log-read-short", "log-read"),
     )
     for low, high in pairs:
         above, below = (results.value(case, HOLDFAST, "cpu_us") for case in (high, low))
@@ -112,18 +117,22 @@ def _flat(results: Results) -> Iterator[Expectation]:
             yield Expectation(f"{_title(results, high)}: CPU over {low.split('-')[-1]}", growth, FLAT)
 
 
-def _order(results: Results) -> Iterator[Expectation]:
-    """What order costs beside the plain drain of the same size."""
+def _features(results: Results) -> Iterator[Expectation]:
+    """What a feature costs beside the plain case of the same size."""
     pairs = (
         ("order-keys", "claim-ack-x100-1", ORDER_BATCH),
         ("order-hot", "claim-ack-x1-1", ORDER_SINGLE),
         ("order-strict", "claim-ack-x1-1", ORDER_SINGLE),
+        ("scheduled", "claim-ack-x100-1", FLAT),
+        ("priorities", "claim-ack-x100-1", PRIORITIES),
+        ("log-append", "send-x100-1", LOG),
+        ("log-read", "claim-ack-x100-1", LOG),
     )
     for case, plain, bound in pairs:
-        ordered, unordered = (results.value(name, HOLDFAST, "cpu_us") for name in (case, plain))
-        cost = quotient(ordered, unordered)
+        special, ordinary = (results.value(name, HOLDFAST, "cpu_us") for name in (case, plain))
+        cost = quotient(special, ordinary)
         if cost is not None:
-            yield Expectation(f"{_title(results, case)}: CPU over the plain drain", cost, bound)
+            yield Expectation(f"{_title(results, case)}: CPU over {_title(results, plain)}", cost, bound)
 
 
 def _stats(results: Results) -> Iterator[Expectation]:

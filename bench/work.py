@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench import payload
-from bench.contenders.contender import Batch, Session
+from bench.contenders.contender import QUEUE, Batch, Session
 from bench.crew import Step, Work
+from bench.link import column
 
 
 def send(size: int, *, rollback_share: float = 0) -> Work:
@@ -64,6 +65,23 @@ def claim_nack(size: int, *, nack_share: float, delay_s: float) -> Work:
             batch = session.claim(size)
             nacked = round(len(batch.ids) * nack_share)
             return session.ack_and_nack(batch, nacked, delay_s) if batch.ids else 0
+
+        return step
+
+    return work
+
+
+def read(size: int) -> Work:
+    """Reads a log from its beginning to its end, over and over."""
+
+    def work(session: Session) -> Step:
+        place = b"0"
+
+        def step() -> int:
+            nonlocal place
+            found = column(session.link.call("read", QUEUE.encode(), place, b"%d" % size), 0)
+            place = found[-1] if found else b"0"
+            return len(found)
 
         return step
 

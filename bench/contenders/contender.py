@@ -9,6 +9,8 @@ from bench.link import Link
 
 QUEUE = "bench"
 LEASE_S = 30  # what a queue has by default
+SCHEDULED_AT_ONCE = 10_000
+FILLER = "jsonb_build_object('n', n, 'filler', repeat('x', 160))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,5 +66,8 @@ class Contender(Protocol):
 
     def divide(self, url: str, shards: int) -> None:
         """Let the queue serve so many claims at once, where that is a setting."""
+
+    def schedule(self, url: str, messages: int) -> None:
+        """Send so many that are due tomorrow."""
 
     def session(self, url: str) -> Session: ...

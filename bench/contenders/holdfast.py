@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from bench.contenders.contender import QUEUE, Batch
+from bench.contenders.contender import FILLER, QUEUE, SCHEDULED_AT_ONCE, Batch
 from bench.link import Link, array, column
 from holdfast.migrate import migrate
 
@@ -22,6 +22,7 @@ STATEMENTS = {
     "nack": "select * from holdfast.nack("
     "queue => $1, token => $2, ids => $3::bigint[], delay => $4::interval)",
     "next": "select * from holdfast.next(queue => $1, token => $2, max => $3, alone => true)",
+    "read": 'select seq, payload from holdfast.read(queue => $1, after => $2, "limit" => $3)',
     "stats": "select depth from holdfast.queue_stats(queue => $1)",
 }
 NAME = QUEUE.encode()
@@ -78,6 +79,15 @@ class Holdfast:
     def divide(self, url: str, shards: int) -> None:
         link = Link(url)
         link.run(f"""select holdfast.configure_queue('{QUEUE}', '{{"shards": {shards}}}')""")
+        link.close()
+
+    def schedule(self, url: str, messages: int) -> None:
+        link = Link(url)
+        for _ in range(messages // SCHEDULED_AT_ONCE):
+            link.run(
+                f"insert into holdfast.inbox (queue, payload, deliver_at) select '{QUEUE}', {FILLER},"
+                f" now() + interval '1 day' from generate_series(1, {SCHEDULED_AT_ONCE}) n"
+            )
         link.close()
 
     def session(self, url: str) -> HoldfastSession:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from bench.contenders.contender import LEASE_S, QUEUE, Batch
+from bench.contenders.contender import FILLER, LEASE_S, QUEUE, SCHEDULED_AT_ONCE, Batch
 from bench.link import Link, array, column
 
 STATEMENTS = {
@@ -71,6 +71,15 @@ class Pgmq:
 
     def divide(self, url: str, shards: int) -> None:
         """Its claims skip what others have locked: there is nothing to set."""
+
+    def schedule(self, url: str, messages: int) -> None:
+        link = Link(url)
+        for _ in range(messages // SCHEDULED_AT_ONCE):
+            link.run(
+                f"select pgmq.send_batch('{QUEUE}', array_agg({FILLER}), 86400)"
+                f" from generate_series(1, {SCHEDULED_AT_ONCE}) n"
+            )
+        link.close()
 
     def session(self, url: str) -> PgmqSession:
         return PgmqSession(url)

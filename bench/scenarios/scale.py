@@ -11,6 +11,7 @@ class Scale:
     batches: int  # calls of a block of 100-message calls, over all clients
     shallow: int  # waiting
     deep: int
+    scheduled: int  # due tomorrow
     in_flight: int
     stats_calls: int
     seconds: float  # of a long run
@@ -23,6 +24,7 @@ FULL = Scale(
     batches=800,
     shallow=10_000,
     deep=2_000_000,
+    scheduled=1_000_000,
     in_flight=100_000,
     stats_calls=10,
     seconds=60.0,
@@ -35,6 +37,7 @@ QUICK = Scale(
     batches=160,
     shallow=10_000,
     deep=200_000,
+    scheduled=100_000,
     in_flight=100_000,
     stats_calls=5,
     seconds=8.0,

@@ -2,7 +2,8 @@
 
 1. An id counts only while it is in a lease with that token; all else is skipped, and changes nothing.
 2. ids null means all under the token; a list means those, in any order, each once.
-3. strict raises QH304 when anything is skipped, or the token holds nothing; then nothing is settled.
+3. strict raises QH304 when anything is skipped, or the token holds nothing; then nothing is settled. Without
+   ids, so it does when a part of what was claimed is gone, unless its holder settled it.
 4. ack ends a message; release gives it back uncounted, at once; extend holds it from now on.
 5. extend of some ids gives these a lease of their own, under the same token.
 6. A token belongs to its queue.
@@ -11,6 +12,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import psycopg
@@ -133,6 +135,67 @@ def test_strict_passes_when_all_is_held(queue: Engine, verb: str) -> None:
     token = queue.claim(2)[0]["token"]
 
     assert queue.settle(verb, token, sent[:1], strict=True) == (sent[:1], [])
+
+
+def part_swept(queue: Engine) -> None:
+    """Only the lane of the low priority is swept."""
+    queue.at(T0 + 40 * SECOND)
+    queue.conn.execute(
+        "select holdfast._sweep_lane(l, holdfast.now(), false) from holdfast.lane l where l.priority = 0"
+    )
+
+
+def part_kept_by_a_locked_message(queue: Engine) -> None:
+    """The sweep leaves one message in the lease, because somebody has it locked."""
+    queue.at(T0 + 40 * SECOND)
+    with psycopg.connect(queue.conn.info.dsn, password=queue.conn.info.password) as other:
+        other.execute("select from holdfast.message order by id desc limit 1 for update")
+        queue.value("sweep", queue="q")
+
+
+def part_discarded(queue: Engine) -> None:
+    queue.value("discard", queue="q", ids=live(queue)[:1])
+
+
+def part_extended(queue: Engine) -> None:
+    """The others run out."""
+    token = queue.look("select token from holdfast.lease where ids <> '{}' limit 1")
+    queue.settle("extend", token, live(queue)[:1])
+    queue.at(T0 + 40 * SECOND)
+    queue.settle("extend", token, live(queue)[:1])
+    queue.value("sweep", queue="q")
+
+
+@pytest.mark.parametrize("lose", [part_swept, part_kept_by_a_locked_message, part_discarded, part_extended])
+@pytest.mark.parametrize("verb", VERBS)
+def test_strict_refuses_a_token_that_has_lost_a_part(
+    queue: Engine, verb: str, lose: Callable[[Engine], None]
+) -> None:
+    for priority in (5, 5, 0, 0):
+        queue.send(priority=priority)
+    token = queue.claim(max=4)[0]["token"]
+    lose(queue)
+    held = queue.look("select sum(cardinality(ids)) from holdfast.lease")
+
+    with pytest.raises(psycopg.Error) as caught:
+        queue.settle(verb, token, strict=True)
+
+    assert caught.value.sqlstate == "QH304"
+    assert str(caught.value.diag.message_detail).startswith(f"This token holds {held} of the 4 messages")
+    assert len(queue.settle(verb, token)[0]) == held
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("earlier", ["ack", "nack", "release"])
+def test_strict_does_not_miss_what_the_holder_has_settled(queue: Engine, verb: str, earlier: str) -> None:
+    for priority in (5, 5, 0, 0, 0):
+        queue.send(priority=priority)
+    claimed = queue.claim(max=5)
+    token, held = claimed[0]["token"], ids(claimed)
+    queue.settle(earlier, token, [held[0], held[3]])
+    queue.settle(earlier, token, [held[4]])
+
+    assert queue.settle(verb, token, strict=True)[0] == sorted(held[1:3])
 
 
 def test_a_strict_ack_undoes_the_callers_work_with_it(queue: Engine) -> None:

@@ -12,7 +12,7 @@ from hypothesis.stateful import rule
 
 from tests.property.base import Ground, consumers
 from tests.property.engine import Row, Session
-from tests.property.model import GRAVE, MAIN, Hand, Held, Message
+from tests.property.model import GRAVE, MAIN, Hand, Message
 from tests.property.observe import Licence
 from tests.property.strategies import leases, maximums, waits
 from tests.waiting import eventually
@@ -146,7 +146,8 @@ class Consuming(Ground):
         """Strict, and not all of it was held: an error, and nothing has happened."""
         assert error.sqlstate == LEASE_LOST, f"{error.sqlstate}: {error}"
         assert strict
-        assert not mine or (ids is not None and set(ids) != set(mine)), "all of it was held"
+        whole = self.model.whole(mine) if ids is None else set(ids) == set(mine)
+        assert not mine or not whole, "all of it was held"
         if self.model.hands[session.name].open:
             self.finish(session.name, commit=False)
         else:
@@ -158,11 +159,13 @@ class Consuming(Ground):
         assert set(row["settled"]) == set(mine), f"G4: settled {row['settled']}, but held were {sorted(mine)}"
         rest = set(ids or []) - set(mine)
         assert set(row["skipped"]) == rest, f"skipped {row['skipped']}, expected {sorted(rest)}"
-        assert not strict or (mine and not rest), "strict, and it did not raise"
+        whole = ids is not None or self.model.whole(mine)
+        assert not strict or (mine and not rest and whole), "strict, and it did not raise"
 
     def _settled(self, session: Session, verb: str, mine: list[Message], arguments: dict[str, Any]) -> None:
         """The model's side of a settlement; then look."""
         model, hand, licence = self.model, self.model.hands[session.name], Licence()
+        tokens = {(message.queue, message.held.token) for message in mine if message.held}
         for message in mine:
             if verb == "ack":
                 model.end(hand, message.id)
@@ -175,12 +178,14 @@ class Consuming(Ground):
                 model.put(hand, back)
                 if model.queues[message.queue].spent(back):
                     self.observer.bury(hand, back, licence)
+        for queue, token in tokens if verb != "extend" else ():
+            model.settle(hand, queue, token, len(mine))
         self.look(session, licence)
 
     def _extended(self, hand: Hand, message: Message, lease: timedelta | None) -> None:
         assert message.held is not None
         deadline = self.model.now + (lease or self.model.queues[message.queue].lease)
-        self.model.put(hand, replace(message, held=Held(message.held.token, deadline)))
+        self.model.put(hand, replace(message, held=replace(message.held, deadline=deadline)))
 
     @rule(data=st.data(), who=consumers, most=maximums, lease=leases, strict=st.booleans())
     def next(self, data: st.DataObject, who: str, most: int, lease: timedelta | None, strict: bool) -> None:
@@ -198,7 +203,7 @@ class Consuming(Ground):
         except psycopg.Error as error:
             self._lost(session, error, strict=strict, ids=None, mine=mine)
             return
-        assert not strict or mine, "strict, and it did not raise"
+        assert not strict or self.model.whole(mine), "strict, and it did not raise"
         for message_id in mine:
             self.model.end(hand, message_id)
         self.claimed(session, queue, rows, most, lease)

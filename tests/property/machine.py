@@ -97,6 +97,17 @@ class QueueMachine(Producing, Consuming, Administering):
         if hold and GRAVE in self.model.queues:
             self.claim_once(session, GRAVE, 1, None, False)
 
+    @rule(who=consumers, times=st.integers(1, 3))
+    def fall_silent(self, who: str, times: int) -> None:
+        """A consumer takes messages and is not heard of, as often as one may be delivered, or more often."""
+        session, hand = self.pair(who)
+        if hand.open:
+            return
+        self.send(who=who, value=None, how=Options(max_deliveries=2))
+        for _ in range(times):
+            self.claim_once(session, MAIN, 20, timedelta(seconds=1), False)
+            self.advance(timedelta(seconds=2))
+
     def teardown(self) -> None:
         error = sys.exc_info()[1]
         if error is None:  # after a failure the drain would only hide it

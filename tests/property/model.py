@@ -30,10 +30,11 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Under which token a message is held, and until when."""
+    """Under which token a message is held, until when, and how many were handed out under it, not settled."""
 
     token: int
     deadline: datetime
+    handed: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +210,16 @@ class Model:
             for i, m in self.view(hand).items()
             if m.held is not None and m.held.token == token and m.queue == queue
         }
+
+    def whole(self, mine: Mapping[int, Message]) -> bool:
+        """Is this all that was handed out under its token, but for what was settled?"""
+        return {m.held.handed for m in mine.values() if m.held} == {len(mine)}
+
+    def settle(self, hand: Hand, queue: str, token: int, count: int) -> None:
+        """So many were settled under a token: what is left of it is whole without them."""
+        for message in self.holding(hand, queue, token).values():
+            assert message.held is not None
+            self.put(hand, replace(message, held=replace(message.held, handed=message.held.handed - count)))
 
     def locked_tokens(self, hand: Hand) -> set[int]:
         """Tokens that an open transaction of somebody else has its hands on: settling them would wait."""

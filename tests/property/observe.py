@@ -82,7 +82,7 @@ class Observer:
                 return
         delivered = licence.taken.get(message.id)
         if delivered is not None:
-            message = self._taken(hand, message, delivered)
+            message = self._taken(hand, message, delivered, len(licence.taken))
         if row is None:
             over = message.held is None and message.expired(self.model.now) and licence.expire
             assert over, f"G1: lost: {message}"
@@ -112,7 +112,7 @@ class Observer:
             self.model.queues.setdefault(GRAVE, Queue(GRAVE, max_deliveries=0, dead_letter=None))
         self.model.end(hand, message.id)
 
-    def _taken(self, hand: Hand, message: Message, delivered: Row) -> Message:
+    def _taken(self, hand: Hand, message: Message, delivered: Row, handed: int) -> Message:
         model, now = self.model, self.model.now
         limit = model.queues[message.queue].limit(message)
         assert message.held is None, f"G3: somebody holds it: {message}, delivered as {delivered}"
@@ -138,9 +138,10 @@ class Observer:
         assert delivered["priority"] == message.priority
         assert delivered["enqueued_at"] == message.enqueued_at
         assert delivered["last_error"] == message.last_error
-        held = replace(message, held=Held(delivered["token"], delivered["deadline"]), after_crash=False)
-        model.put(hand, held)
-        return held
+        held = Held(delivered["token"], delivered["deadline"], handed)
+        message = replace(message, held=held, after_crash=False)
+        model.put(hand, message)
+        return message
 
     def _same(self, hand: Hand, message: Message, row: Row, licence: Licence) -> None:
         for name in (

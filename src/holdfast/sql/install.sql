@@ -228,6 +228,7 @@ create unlogged table holdfast.lease (
   scattered bigint[],
   lo bigint,
   upto bigint not null,
+  handed int not null default 0,
   made_by xid8 not null,
   primary key (token, part)
 ) with (fillfactor = 70, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0,
@@ -240,6 +241,8 @@ comment on table holdfast.lease is
 comment on column holdfast.lease.queue_name is 'this and the next two: copies of the lane''s, so that ack reads one row';
 comment on column holdfast.lease.scattered is 'for upto = 0: the ids as they were at first. No index is on ids, so that settling changes none';
 comment on column holdfast.lease.lo is 'not null: the only lease of its token, over all ids from lo to upto - 1: what ack asks first';
+comment on column holdfast.lease.handed is
+  'how many messages the claim handed out under this token, in all its leases, less those that its holder has settled: what strict compares with';
 comment on column holdfast.lease.part is 'tells the leases of one token apart: the lane id, its negative for upto = 0, a random number for a part split off';
 
 create unlogged table holdfast.gap (
@@ -299,7 +302,7 @@ create sequence holdfast.clock minvalue 0 start 0;
 comment on sequence holdfast.clock is 'the virtual clock, in microseconds; see set_clock()';
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (1, 'core', 'eb30e5929c7fed9dbfc0df612d3a5ac686892de6b205a4b7cc12974829ae5a77', false);
+values (1, 'core', 'f348d796140b00c61a99f270e4fbd7614f5802e6106c267affb4b0b18c9b73d5', false);
 
 -- ==================== 0002 limits ====================
 
@@ -448,9 +451,10 @@ create table holdfast.archive (
   failures int,
   max_deliveries int,
   last_error text,
-  origin jsonb,
-  primary key (id, ended_at)
+  origin jsonb
 ) partition by range (ended_at);
+-- No primary key: pg_restore --clean cannot drop the constraint that a partition has from its table, and says so.
+create unique index archive_by_id on holdfast.archive (id, ended_at);
 create index archive_by_queue on holdfast.archive (queue_id, ended_at, id);
 comment on table holdfast.archive is 'Messages that ended and are kept, by the day they ended on';
 comment on column holdfast.archive.outcome is 'done, expired, failed or discarded';
@@ -467,7 +471,7 @@ create sequence holdfast.archive_walk minvalue 0 start 0;
 comment on sequence holdfast.archive_walk is 'when maintain() looks for old rows in the archive again, in microseconds of the real clock';
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (4, 'archive', 'bf50f0bb937a0389a95e5fa970245bbef267478196bf22b5be94f14e351bf5b3', false);
+values (4, 'archive', '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea', false);
 
 -- ==================== 0005 order ====================
 
@@ -3394,7 +3398,7 @@ comment on function holdfast._take_fresh is
   'Under the lane lock: fresh ids from start on, at most want. Passes delayed messages, ends expired ones, writes holes down as gaps';
 
 create or replace function holdfast._take_with_care(
-  lane holdfast.lane, token bigint, want int, at timestamptz, deadline timestamptz, consumer text) returns void
+  lane holdfast.lane, token bigint, want int, handed int, at timestamptz, deadline timestamptz, consumer text) returns void
 language plpgsql volatile
 as $$
 declare
@@ -3415,15 +3419,16 @@ begin
     end if;
   end if;
   -- A cursor that only passed messages which cannot be taken leaves a lease without ids, for the next claim to go on from.
-  insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, made_by)
+  insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, handed, made_by)
   select _take_with_care.token, p.part, lane.queue_id, lane.id, lane.queue_name, lane.booted, lane.cursor, _take_with_care.consumer,
-         _take_with_care.deadline, coalesce(p.ids, '{}'), case when p.upto = 0 then p.ids end, p.upto, pg_current_xact_id()
+         _take_with_care.deadline, coalesce(p.ids, '{}'), case when p.upto = 0 then p.ids end, p.upto,
+         _take_with_care.handed + coalesce(cardinality(v_fresh.ids || v_other), 0), pg_current_xact_id()
   from (values (lane.id, v_fresh.ids, v_fresh.upto), (-lane.id, v_other, 0)) p(part, ids, upto)
   where p.ids is not null or p.upto > v_start;
   perform holdfast._tend(lane, at);
 end $$;
 comment on function holdfast._take_with_care is
-  'Under the lane lock: lease what a claim takes where the lane is not plain: due messages, what turned up in gaps, fresh ones between exceptions';
+  'Under the lane lock: lease what a claim takes where the lane is not plain: due messages, what turned up in gaps, fresh ones between exceptions. handed: what this claim got before, in other lanes';
 
 create or replace function holdfast._token() returns bigint language sql volatile
   return hashint8extended((random() * 9e18)::bigint, (holdfast._us(clock_timestamp()) << 8) # pg_backend_pid()) & 9223372036854775807;
@@ -3504,7 +3509,7 @@ declare
   v_home int := 0;
   v_order int[];
   v_turn int := 0;
-  v_now timestamptz := holdfast.now();
+  v_now timestamptz;
   v_deadline timestamptz;
   v_token bigint := holdfast._token();
   v_left int := max;
@@ -3557,8 +3562,9 @@ begin
         v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_home, v_lane.id));
         continue;
       end if;
-      v_now := holdfast.now();
     end if;
+    -- Only now: nobody else may have taken the messages, and given them back, since the moment from which the lease counts.
+    v_now := holdfast.now();
     if alone is not true then
       perform holdfast._limit_transaction();
     end if;
@@ -3599,14 +3605,14 @@ begin
     end if;
 
     if v_ids is null then
-      perform holdfast._take_with_care(v_lane, v_token, v_left, v_now, v_deadline, claim.consumer);
+      perform holdfast._take_with_care(v_lane, v_token, v_left, max - v_left, v_now, v_deadline, claim.consumer);
       return query select h.* from holdfast._held(v_token, v_lane.id) h;
       get diagnostics v_taken = row_count;
     else
       v_taken := cardinality(v_ids);
-      insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, lo, upto, made_by)
+      insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, lo, upto, handed, made_by)
       values (v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.queue, v_lane.fence, v_lane.cursor, claim.consumer,
-              v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, pg_current_xact_id());
+              v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, max - v_left + v_taken, pg_current_xact_id());
       if v_left = 1 then
         return next v_one;
       else
@@ -3616,6 +3622,9 @@ begin
                  m.enqueued_at, v_deadline, m.last_error, m.origin
           from holdfast.message m where m.id >= v_start and m.id < v_start + v_taken order by m.id;
       end if;
+    end if;
+    if v_taken > 0 and v_left < max then
+      update holdfast.lease l set handed = claim.max - v_left + v_taken where l.token = v_token;
     end if;
     v_left := v_left - v_taken;
     if v_left <= 0 then
@@ -3814,7 +3823,24 @@ begin
 end $$;
 comment on function holdfast._check_token is 'Refuse to settle without a token';
 
-create or replace function holdfast._unlease(queue text, token bigint, ids bigint[]) returns bigint[]
+create or replace function holdfast._lost_lease(detail text) returns void language plpgsql stable
+as $$
+begin
+  perform holdfast._fail('QH304', 'the lease is lost', detail,
+    'Pass queue and token as claim returned them. If they are right, the lease ran out, or the messages were settled or discarded before: roll back, and claim again.');
+end $$;
+comment on function holdfast._lost_lease is 'Refuse to settle what the token does not hold';
+
+create or replace function holdfast._check_whole(held int, handed int) returns void language plpgsql stable
+as $$
+begin
+  if held <> handed then
+    perform holdfast._lost_lease(format('This token holds %s of the %s messages that it was given and has not settled.', held, handed));
+  end if;
+end $$;
+comment on function holdfast._check_whole is 'For strict without ids: refuse if a part of what the claim handed out is gone';
+
+create or replace function holdfast._unlease(queue text, token bigint, ids bigint[], strict boolean) returns bigint[]
 language plpgsql volatile
 as $$
 declare
@@ -3822,6 +3848,7 @@ declare
   v_lease record;
   v_mine bigint[];
   v_out bigint[] := '{}';
+  v_handed int := 0;
   v_passes int := 0;
 begin
   perform holdfast._check_token(_unlease.token);
@@ -3829,7 +3856,7 @@ begin
   while v_passes < 2 and (_unlease.ids is null or cardinality(v_out) < cardinality(_unlease.ids)) loop
     v_passes := v_passes + 1;
     for v_lease in
-      select l.part, l.ids from holdfast.lease l join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
+      select l.part, l.ids, l.handed from holdfast.lease l join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
       where l.token = _unlease.token and l.queue_id = v_queue.id and l.ids <> '{}' order by l.part for update of l
     loop
       v_mine := case when _unlease.ids is null then v_lease.ids
@@ -3837,6 +3864,7 @@ begin
       continue when v_mine = '{}';
       v_passes := 0;
       v_out := v_out || v_mine;
+      v_handed := v_lease.handed;
       update holdfast.lease l set ids = array(select i from unnest(v_lease.ids) i where i not in (select unnest(v_mine))), lo = null
       where l.token = _unlease.token and l.part = v_lease.part;
       delete from holdfast.lease l using holdfast.lane n
@@ -3844,9 +3872,14 @@ begin
         and n.id = l.lane_id and l.upto <= coalesce(pg_sequence_last_value(n.cursor), 0);
     end loop;
   end loop;
+  if _unlease.ids is null and strict then
+    perform holdfast._check_whole(cardinality(v_out), v_handed);
+  elsif _unlease.ids is not null and v_out <> '{}' then
+    update holdfast.lease l set handed = l.handed - cardinality(v_out) where l.token = _unlease.token and l.queue_id = v_queue.id;
+  end if;
   return v_out;
 end $$;
-comment on function holdfast._unlease is 'Take ids (null: all) out of the leases with this token; returns those that were in them';
+comment on function holdfast._unlease is 'Take ids (null: all) out of the leases with this token; returns those that were in them. strict, without ids: all that the claim handed out, or an error';
 
 create or replace function holdfast._settlement(ids bigint[], owned bigint[], settled bigint[], strict boolean) returns holdfast.settlement
 language plpgsql volatile
@@ -3859,11 +3892,10 @@ begin
     v_skipped := array(select distinct i from unnest(v_wanted) i where i not in (select unnest(settled)));
   end if;
   if strict and (cardinality(v_skipped) > 0 or cardinality(v_wanted) = 0) then
-    perform holdfast._fail('QH304', 'the lease is lost',
+    perform holdfast._lost_lease(
       case when cardinality(v_wanted) = 0 then 'This token holds no message of this queue.'
            else format('This token does not hold %s of the %s messages: %s%s.', cardinality(v_skipped), cardinality(v_wanted),
-                       array_to_string(v_skipped[1:5], ', '), case when cardinality(v_skipped) > 5 then ', …' else '' end) end,
-      'Pass queue and token as claim returned them. If they are right, the lease ran out, or the messages were settled or discarded before: roll back, and claim again.');
+                       array_to_string(v_skipped[1:5], ', '), case when cardinality(v_skipped) > 5 then ', …' else '' end) end);
   end if;
   return (settled, v_skipped)::holdfast.settlement;
 end $$;
@@ -3909,7 +3941,7 @@ begin
     -- Discarded at the moment of the claim. Of several it is not known which, only that not all are there: enough for strict.
     return holdfast._settlement(v_owned, v_owned, '{}', strict);
   end if;
-  v_owned := holdfast._unlease(ack.queue, ack.token, ack.ids);
+  v_owned := holdfast._unlease(ack.queue, ack.token, ack.ids, strict);
   v_queue := holdfast._queue(ack.queue);
   v_now := holdfast.now();
   v_done := holdfast._end(v_queue.id, holdfast._still_alive(v_queue, v_owned, v_now), 'done', v_now);
@@ -3931,7 +3963,7 @@ begin
   if delay < interval '0' or delay > interval '10 years' then
     perform holdfast._fail('QH305', 'delay is out of range', format('Got %s.', delay), 'A retry can be delayed by 0 seconds to 10 years.');
   end if;
-  v_owned := holdfast._unlease(nack.queue, nack.token, nack.ids);
+  v_owned := holdfast._unlease(nack.queue, nack.token, nack.ids, strict);
   v_back := holdfast._return(v_queue.id, v_owned, holdfast.now(), nack.delay, left(nack.error, 10000), true);
   perform holdfast._wake(v_queue);
   return holdfast._settlement(nack.ids, v_owned, v_back, strict);
@@ -3945,7 +3977,7 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_owned bigint[] := holdfast._unlease(release.queue, release.token, release.ids);
+  v_owned bigint[] := holdfast._unlease(release.queue, release.token, release.ids, strict);
   v_queue holdfast.queue := holdfast._queue(release.queue);
   v_back bigint[] := holdfast._still_alive(v_queue, v_owned, holdfast.now());
 begin
@@ -4010,9 +4042,9 @@ begin
   update holdfast.lease l set ids = array(select i from unnest(lease.ids) i where i not in (select unnest(_extend_lease.ids))), lo = null
   where l.token = lease.token and l.part = lease.part;
   loop
-    insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, made_by)
+    insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, handed, made_by)
     values (lease.token, holdfast._split_part(), lease.queue_id, lease.lane_id, lease.queue_name, lease.booted, lease.cursor, lease.consumer,
-            _extend_lease.deadline, _extend_lease.ids, _extend_lease.ids, 0, pg_current_xact_id())
+            _extend_lease.deadline, _extend_lease.ids, _extend_lease.ids, 0, lease.handed, pg_current_xact_id())
     on conflict do nothing;
     exit when found;
   end loop;
@@ -4031,6 +4063,7 @@ declare
   v_extended bigint[] := '{}';
   v_lease holdfast.lease;
   v_mine bigint[];
+  v_handed int := 0;
   v_passes int := 0;
 begin
   perform holdfast._check_lease(extend.lease);
@@ -4050,9 +4083,13 @@ begin
       continue when v_mine = '{}';
       v_passes := 0;
       v_extended := v_extended || v_mine;
+      v_handed := v_lease.handed;
       perform holdfast._extend_lease(v_lease, v_mine, v_deadline);
     end loop;
   end loop;
+  if strict and extend.ids is null then
+    perform holdfast._check_whole(cardinality(v_extended), v_handed);
+  end if;
   return holdfast._settlement(extend.ids, v_extended, v_extended, strict);
 end $$;
 comment on function holdfast.extend is
@@ -6569,20 +6606,20 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '98a67dc54438d98a8d84be35ef1f447bf15f76e562afee3d949373e91d4011f8', false);
+values (0, 'functions', 'd1bb1c5c3341ba065ff928fa9776fb2bd3113caf6861ca717d5c4c5a339e528f', false);
 \else
 do $install$
 begin
     if exists (
         select from holdfast.migration as there
         full join (values
-            (1, 'eb30e5929c7fed9dbfc0df612d3a5ac686892de6b205a4b7cc12974829ae5a77'),
+            (1, 'f348d796140b00c61a99f270e4fbd7614f5802e6106c267affb4b0b18c9b73d5'),
             (2, 'ef95fee59b6cf25abea36f335abbe3e7e3ea1d8a30bd23630360956e3df67cbb'),
             (3, 'aaabdea6fd27b5a76fc56bf842bc8bc6cb5f4c8d0f1d6e76d79d1ca0fdfcad16'),
-            (4, 'bf50f0bb937a0389a95e5fa970245bbef267478196bf22b5be94f14e351bf5b3'),
+            (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '98a67dc54438d98a8d84be35ef1f447bf15f76e562afee3d949373e91d4011f8')
+            (0, 'd1bb1c5c3341ba065ff928fa9776fb2bd3113caf6861ca717d5c4c5a339e528f')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

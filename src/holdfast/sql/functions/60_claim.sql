@@ -220,7 +220,7 @@ comment on function holdfast._take_fresh is
   'Under the lane lock: fresh ids from start on, at most want. Passes delayed messages, ends expired ones, writes holes down as gaps';
 
 create or replace function holdfast._take_with_care(
-  lane holdfast.lane, token bigint, want int, at timestamptz, deadline timestamptz, consumer text) returns void
+  lane holdfast.lane, token bigint, want int, handed int, at timestamptz, deadline timestamptz, consumer text) returns void
 language plpgsql volatile
 as $$
 declare
@@ -241,15 +241,16 @@ begin
     end if;
   end if;
   -- A cursor that only passed messages which cannot be taken leaves a lease without ids, for the next claim to go on from.
-  insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, made_by)
+  insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, handed, made_by)
   select _take_with_care.token, p.part, lane.queue_id, lane.id, lane.queue_name, lane.booted, lane.cursor, _take_with_care.consumer,
-         _take_with_care.deadline, coalesce(p.ids, '{}'), case when p.upto = 0 then p.ids end, p.upto, pg_current_xact_id()
+         _take_with_care.deadline, coalesce(p.ids, '{}'), case when p.upto = 0 then p.ids end, p.upto,
+         _take_with_care.handed + coalesce(cardinality(v_fresh.ids || v_other), 0), pg_current_xact_id()
   from (values (lane.id, v_fresh.ids, v_fresh.upto), (-lane.id, v_other, 0)) p(part, ids, upto)
   where p.ids is not null or p.upto > v_start;
   perform holdfast._tend(lane, at);
 end $$;
 comment on function holdfast._take_with_care is
-  'Under the lane lock: lease what a claim takes where the lane is not plain: due messages, what turned up in gaps, fresh ones between exceptions';
+  'Under the lane lock: lease what a claim takes where the lane is not plain: due messages, what turned up in gaps, fresh ones between exceptions. handed: what this claim got before, in other lanes';
 
 create or replace function holdfast._token() returns bigint language sql volatile
   return hashint8extended((random() * 9e18)::bigint, (holdfast._us(clock_timestamp()) << 8) # pg_backend_pid()) & 9223372036854775807;
@@ -330,7 +331,7 @@ declare
   v_home int := 0;
   v_order int[];
   v_turn int := 0;
-  v_now timestamptz := holdfast.now();
+  v_now timestamptz;
   v_deadline timestamptz;
   v_token bigint := holdfast._token();
   v_left int := max;
@@ -383,8 +384,9 @@ begin
         v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_home, v_lane.id));
         continue;
       end if;
-      v_now := holdfast.now();
     end if;
+    -- Only now: nobody else may have taken the messages, and given them back, since the moment from which the lease counts.
+    v_now := holdfast.now();
     if alone is not true then
       perform holdfast._limit_transaction();
     end if;
@@ -425,14 +427,14 @@ begin
     end if;
 
     if v_ids is null then
-      perform holdfast._take_with_care(v_lane, v_token, v_left, v_now, v_deadline, claim.consumer);
+      perform holdfast._take_with_care(v_lane, v_token, v_left, max - v_left, v_now, v_deadline, claim.consumer);
       return query select h.* from holdfast._held(v_token, v_lane.id) h;
       get diagnostics v_taken = row_count;
     else
       v_taken := cardinality(v_ids);
-      insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, lo, upto, made_by)
+      insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, lo, upto, handed, made_by)
       values (v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.queue, v_lane.fence, v_lane.cursor, claim.consumer,
-              v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, pg_current_xact_id());
+              v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, max - v_left + v_taken, pg_current_xact_id());
       if v_left = 1 then
         return next v_one;
       else
@@ -442,6 +444,9 @@ begin
                  m.enqueued_at, v_deadline, m.last_error, m.origin
           from holdfast.message m where m.id >= v_start and m.id < v_start + v_taken order by m.id;
       end if;
+    end if;
+    if v_taken > 0 and v_left < max then
+      update holdfast.lease l set handed = claim.max - v_left + v_taken where l.token = v_token;
     end if;
     v_left := v_left - v_taken;
     if v_left <= 0 then

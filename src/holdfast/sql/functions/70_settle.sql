@@ -13,7 +13,24 @@ begin
 end $$;
 comment on function holdfast._check_token is 'Refuse to settle without a token';
 
-create or replace function holdfast._unlease(queue text, token bigint, ids bigint[]) returns bigint[]
+create or replace function holdfast._lost_lease(detail text) returns void language plpgsql stable
+as $$
+begin
+  perform holdfast._fail('QH304', 'the lease is lost', detail,
+    'Pass queue and token as claim returned them. If they are right, the lease ran out, or the messages were settled or discarded before: roll back, and claim again.');
+end $$;
+comment on function holdfast._lost_lease is 'Refuse to settle what the token does not hold';
+
+create or replace function holdfast._check_whole(held int, handed int) returns void language plpgsql stable
+as $$
+begin
+  if held <> handed then
+    perform holdfast._lost_lease(format('This token holds %s of the %s messages that it was given and has not settled.', held, handed));
+  end if;
+end $$;
+comment on function holdfast._check_whole is 'For strict without ids: refuse if a part of what the claim handed out is gone';
+
+create or replace function holdfast._unlease(queue text, token bigint, ids bigint[], strict boolean) returns bigint[]
 language plpgsql volatile
 as $$
 declare
@@ -21,6 +38,7 @@ declare
   v_lease record;
   v_mine bigint[];
   v_out bigint[] := '{}';
+  v_handed int := 0;
   v_passes int := 0;
 begin
   perform holdfast._check_token(_unlease.token);
@@ -28,7 +46,7 @@ begin
   while v_passes < 2 and (_unlease.ids is null or cardinality(v_out) < cardinality(_unlease.ids)) loop
     v_passes := v_passes + 1;
     for v_lease in
-      select l.part, l.ids from holdfast.lease l join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
+      select l.part, l.ids, l.handed from holdfast.lease l join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
       where l.token = _unlease.token and l.queue_id = v_queue.id and l.ids <> '{}' order by l.part for update of l
     loop
       v_mine := case when _unlease.ids is null then v_lease.ids
@@ -36,6 +54,7 @@ begin
       continue when v_mine = '{}';
       v_passes := 0;
       v_out := v_out || v_mine;
+      v_handed := v_lease.handed;
       update holdfast.lease l set ids = array(select i from unnest(v_lease.ids) i where i not in (select unnest(v_mine))), lo = null
       where l.token = _unlease.token and l.part = v_lease.part;
       delete from holdfast.lease l using holdfast.lane n
@@ -43,9 +62,14 @@ begin
         and n.id = l.lane_id and l.upto <= coalesce(pg_sequence_last_value(n.cursor), 0);
     end loop;
   end loop;
+  if _unlease.ids is null and strict then
+    perform holdfast._check_whole(cardinality(v_out), v_handed);
+  elsif _unlease.ids is not null and v_out <> '{}' then
+    update holdfast.lease l set handed = l.handed - cardinality(v_out) where l.token = _unlease.token and l.queue_id = v_queue.id;
+  end if;
   return v_out;
 end $$;
-comment on function holdfast._unlease is 'Take ids (null: all) out of the leases with this token; returns those that were in them';
+comment on function holdfast._unlease is 'Take ids (null: all) out of the leases with this token; returns those that were in them. strict, without ids: all that the claim handed out, or an error';
 
 create or replace function holdfast._settlement(ids bigint[], owned bigint[], settled bigint[], strict boolean) returns holdfast.settlement
 language plpgsql volatile
@@ -58,11 +82,10 @@ begin
     v_skipped := array(select distinct i from unnest(v_wanted) i where i not in (select unnest(settled)));
   end if;
   if strict and (cardinality(v_skipped) > 0 or cardinality(v_wanted) = 0) then
-    perform holdfast._fail('QH304', 'the lease is lost',
+    perform holdfast._lost_lease(
       case when cardinality(v_wanted) = 0 then 'This token holds no message of this queue.'
            else format('This token does not hold %s of the %s messages: %s%s.', cardinality(v_skipped), cardinality(v_wanted),
-                       array_to_string(v_skipped[1:5], ', '), case when cardinality(v_skipped) > 5 then ', …' else '' end) end,
-      'Pass queue and token as claim returned them. If they are right, the lease ran out, or the messages were settled or discarded before: roll back, and claim again.');
+                       array_to_string(v_skipped[1:5], ', '), case when cardinality(v_skipped) > 5 then ', …' else '' end) end);
   end if;
   return (settled, v_skipped)::holdfast.settlement;
 end $$;
@@ -108,7 +131,7 @@ begin
     -- Discarded at the moment of the claim. Of several it is not known which, only that not all are there: enough for strict.
     return holdfast._settlement(v_owned, v_owned, '{}', strict);
   end if;
-  v_owned := holdfast._unlease(ack.queue, ack.token, ack.ids);
+  v_owned := holdfast._unlease(ack.queue, ack.token, ack.ids, strict);
   v_queue := holdfast._queue(ack.queue);
   v_now := holdfast.now();
   v_done := holdfast._end(v_queue.id, holdfast._still_alive(v_queue, v_owned, v_now), 'done', v_now);
@@ -130,7 +153,7 @@ begin
   if delay < interval '0' or delay > interval '10 years' then
     perform holdfast._fail('QH305', 'delay is out of range', format('Got %s.', delay), 'A retry can be delayed by 0 seconds to 10 years.');
   end if;
-  v_owned := holdfast._unlease(nack.queue, nack.token, nack.ids);
+  v_owned := holdfast._unlease(nack.queue, nack.token, nack.ids, strict);
   v_back := holdfast._return(v_queue.id, v_owned, holdfast.now(), nack.delay, left(nack.error, 10000), true);
   perform holdfast._wake(v_queue);
   return holdfast._settlement(nack.ids, v_owned, v_back, strict);
@@ -144,7 +167,7 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_owned bigint[] := holdfast._unlease(release.queue, release.token, release.ids);
+  v_owned bigint[] := holdfast._unlease(release.queue, release.token, release.ids, strict);
   v_queue holdfast.queue := holdfast._queue(release.queue);
   v_back bigint[] := holdfast._still_alive(v_queue, v_owned, holdfast.now());
 begin
@@ -209,9 +232,9 @@ begin
   update holdfast.lease l set ids = array(select i from unnest(lease.ids) i where i not in (select unnest(_extend_lease.ids))), lo = null
   where l.token = lease.token and l.part = lease.part;
   loop
-    insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, made_by)
+    insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, handed, made_by)
     values (lease.token, holdfast._split_part(), lease.queue_id, lease.lane_id, lease.queue_name, lease.booted, lease.cursor, lease.consumer,
-            _extend_lease.deadline, _extend_lease.ids, _extend_lease.ids, 0, pg_current_xact_id())
+            _extend_lease.deadline, _extend_lease.ids, _extend_lease.ids, 0, lease.handed, pg_current_xact_id())
     on conflict do nothing;
     exit when found;
   end loop;
@@ -230,6 +253,7 @@ declare
   v_extended bigint[] := '{}';
   v_lease holdfast.lease;
   v_mine bigint[];
+  v_handed int := 0;
   v_passes int := 0;
 begin
   perform holdfast._check_lease(extend.lease);
@@ -249,9 +273,13 @@ begin
       continue when v_mine = '{}';
       v_passes := 0;
       v_extended := v_extended || v_mine;
+      v_handed := v_lease.handed;
       perform holdfast._extend_lease(v_lease, v_mine, v_deadline);
     end loop;
   end loop;
+  if strict and extend.ids is null then
+    perform holdfast._check_whole(cardinality(v_extended), v_handed);
+  end if;
   return holdfast._settlement(extend.ids, v_extended, v_extended, strict);
 end $$;
 comment on function holdfast.extend is

@@ -191,6 +191,7 @@ create unlogged table holdfast.lease (
   scattered bigint[],
   lo bigint,
   upto bigint not null,
+  handed int not null default 0,
   made_by xid8 not null,
   primary key (token, part)
 ) with (fillfactor = 70, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0,
@@ -203,6 +204,8 @@ comment on table holdfast.lease is
 comment on column holdfast.lease.queue_name is 'this and the next two: copies of the lane''s, so that ack reads one row';
 comment on column holdfast.lease.scattered is 'for upto = 0: the ids as they were at first. No index is on ids, so that settling changes none';
 comment on column holdfast.lease.lo is 'not null: the only lease of its token, over all ids from lo to upto - 1: what ack asks first';
+comment on column holdfast.lease.handed is
+  'how many messages the claim handed out under this token, in all its leases, less those that its holder has settled: what strict compares with';
 comment on column holdfast.lease.part is 'tells the leases of one token apart: the lane id, its negative for upto = 0, a random number for a part split off';
 
 create unlogged table holdfast.gap (

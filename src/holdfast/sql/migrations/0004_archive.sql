@@ -68,9 +68,10 @@ create table holdfast.archive (
   failures int,
   max_deliveries int,
   last_error text,
-  origin jsonb,
-  primary key (id, ended_at)
+  origin jsonb
 ) partition by range (ended_at);
+-- No primary key: pg_restore --clean cannot drop the constraint that a partition has from its table, and says so.
+create unique index archive_by_id on holdfast.archive (id, ended_at);
 create index archive_by_queue on holdfast.archive (queue_id, ended_at, id);
 comment on table holdfast.archive is 'Messages that ended and are kept, by the day they ended on';
 comment on column holdfast.archive.outcome is 'done, expired, failed or discarded';
