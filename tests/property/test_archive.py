@@ -36,7 +36,7 @@ QUICK = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-LONG = settings(QUICK, max_examples=1000, stateful_step_count=40, derandomize=False)
+LONG = settings(QUICK, max_examples=400, stateful_step_count=40, derandomize=False)
 
 ARCHIVE = """
 select id, outcome, ended_at, coalesce(deliveries, 0) as deliveries from holdfast.archive

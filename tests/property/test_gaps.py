@@ -21,7 +21,7 @@ from tests.waiting import eventually
 
 SENDERS = 4
 QUICK = settings(max_examples=50, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
-LONG = settings(QUICK, max_examples=1500, derandomize=False)
+LONG = settings(QUICK, max_examples=500, derandomize=False)
 
 Event = tuple[str, int, int]
 

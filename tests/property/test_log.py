@@ -33,7 +33,7 @@ QUICK = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-LONG = settings(QUICK, max_examples=1000, stateful_step_count=60, derandomize=False)
+LONG = settings(QUICK, max_examples=400, stateful_step_count=60, derandomize=False)
 
 writers = st.integers(0, WRITERS - 1)
 readers = st.integers(0, READERS - 1)

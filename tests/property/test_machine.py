@@ -25,7 +25,7 @@ QUICK = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-LONG = settings(QUICK, max_examples=5000, stateful_step_count=60, derandomize=False)
+LONG = settings(QUICK, max_examples=1000, stateful_step_count=60, derandomize=False)
 
 
 @pytest.mark.timeout(900)

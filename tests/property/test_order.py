@@ -303,7 +303,7 @@ QUICK = settings(
     max_examples=25, stateful_step_count=40, derandomize=True, deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-LONG = settings(QUICK, max_examples=2000, stateful_step_count=60, derandomize=False)
+LONG = settings(QUICK, max_examples=300, stateful_step_count=60, derandomize=False)
 
 
 def run(connect: Connect, how: settings) -> None:
