@@ -3623,7 +3623,9 @@ begin
           from holdfast.message m where m.id >= v_start and m.id < v_start + v_taken order by m.id;
       end if;
     end if;
-    if v_taken > 0 and v_left < max then
+    if v_taken = max then
+      return;
+    elsif v_taken > 0 and v_left < max then
       update holdfast.lease l set handed = claim.max - v_left + v_taken where l.token = v_token;
     end if;
     v_left := v_left - v_taken;
@@ -6606,7 +6608,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'd1bb1c5c3341ba065ff928fa9776fb2bd3113caf6861ca717d5c4c5a339e528f', false);
+values (0, 'functions', '0acb05b7a9d45d77afd1be5f4d9429c07f2311f8e79840dacef4cd7a0d0d45da', false);
 \else
 do $install$
 begin
@@ -6619,7 +6621,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, 'd1bb1c5c3341ba065ff928fa9776fb2bd3113caf6861ca717d5c4c5a339e528f')
+            (0, '0acb05b7a9d45d77afd1be5f4d9429c07f2311f8e79840dacef4cd7a0d0d45da')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -445,7 +445,9 @@ begin
           from holdfast.message m where m.id >= v_start and m.id < v_start + v_taken order by m.id;
       end if;
     end if;
-    if v_taken > 0 and v_left < max then
+    if v_taken = max then
+      return;
+    elsif v_taken > 0 and v_left < max then
       update holdfast.lease l set handed = claim.max - v_left + v_taken where l.token = v_token;
     end if;
     v_left := v_left - v_taken;
