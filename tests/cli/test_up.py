@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.cli.up import keep_in_order, without_password
+from holdfast.embedded import EmbeddedPostgres
+from holdfast.migrate import migrate
 from tests.cli.conftest import PATIENCE, PROGRAM, environment, execute
 from tests.waiting import eventually
 
@@ -158,12 +161,72 @@ def test_secrets_are_taken_out_of_every_form_of_address() -> None:
     }
 
 
+def at(url: str) -> Callable[[], AbstractContextManager[str]]:
+    return lambda: nullcontext(url)
+
+
+@contextmanager
+def upkeep(reach: Callable[[], AbstractContextManager[str]], notes: list[str]) -> Iterator[None]:
+    over = threading.Event()
+    thread = threading.Thread(target=keep_in_order, args=(reach, over, notes.append, 0.05))
+    thread.start()
+    yield
+    over.set()
+    thread.join(timeout=PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_upkeep_brings_an_embedded_server_back(tmp_path: Path) -> None:
+    notes = list[str]()
+    server = EmbeddedPostgres(data_dir=tmp_path / "data")
+    with server as url:
+        migrate(url)
+        with upkeep(lambda: EmbeddedPostgres(data_dir=tmp_path / "data"), notes):
+            assert server.pid is not None
+            os.kill(server.pid, signal.SIGKILL)
+            eventually(lambda: answers(url), what="the server is up again", timeout=PATIENCE)
+
+
+def answers(url: str) -> bool:
+    try:
+        with psycopg.connect(url):
+            return True
+    except psycopg.OperationalError:
+        return False
+
+
+def test_upkeep_tells_when_it_works_again(database_url: str) -> None:
+    notes, urls = list[str](), iter(["postgresql://nobody@127.0.0.1:1/nothing"])
+
+    with upkeep(lambda: nullcontext(next(urls, database_url)), notes):
+        eventually(lambda: len(notes) == 2, what="both are told", timeout=PATIENCE)
+
+    assert notes[0].startswith("maintain() failed")
+    assert notes[1] == "maintain() works again."
+
+
+def test_upkeep_rests_while_the_clock_is_set(database_url: str, conn: psycopg.Connection[Any]) -> None:
+    conn.execute("""select holdfast.create_queue('orders', '{"ttl": "1 day"}')""")
+    conn.execute("select holdfast.send('orders', '1')")
+    conn.execute("select holdfast.set_clock('2100-01-01Z')")
+    rounds = list[str]()
+
+    def reach() -> AbstractContextManager[str]:
+        rounds.append(database_url)
+        return nullcontext(database_url)
+
+    with upkeep(reach, []):
+        eventually(lambda: len(rounds) > 3, what="some rounds have passed", timeout=PATIENCE)
+
+    assert conn.execute("select count(*) from holdfast.message").fetchone() == (1,)
+
+
 def test_upkeep_goes_on_until_it_is_over(database_url: str, conn: psycopg.Connection[Any]) -> None:
     conn.execute("select holdfast.create_queue('orders')")
     conn.execute("select holdfast.send('orders', '1')")
     conn.execute("select holdfast.claim('orders', lease => '100 ms')")
     over, notes = threading.Event(), list[str]()
-    upkeep = threading.Thread(target=keep_in_order, args=(database_url, over, notes.append, 0.05))
+    upkeep = threading.Thread(target=keep_in_order, args=(at(database_url), over, notes.append, 0.05))
 
     upkeep.start()
     eventually(
@@ -181,7 +244,7 @@ def test_upkeep_goes_on_until_it_is_over(database_url: str, conn: psycopg.Connec
 def test_upkeep_that_fails_is_tried_again_and_told_once() -> None:
     over, notes = threading.Event(), list[str]()
     nowhere = "postgresql://nobody@127.0.0.1:1/nothing"
-    upkeep = threading.Thread(target=keep_in_order, args=(nowhere, over, notes.append, 0.01))
+    upkeep = threading.Thread(target=keep_in_order, args=(at(nowhere), over, notes.append, 0.01))
 
     upkeep.start()
     eventually(lambda: len(notes) > 0, what="it is told", timeout=PATIENCE)

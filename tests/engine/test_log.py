@@ -172,6 +172,7 @@ def test_options_of_a_delivery_are_refused(log: Engine, options: dict[str, Any])
         ("leases", {}),
         ("sweep", {}),
         ("discard", {"ids": [1]}),
+        ("purge", {"states": ["ready"]}),
         ("pause_queue", {}),
         ("resume_queue", {}),
     ],

@@ -611,6 +611,13 @@ begin
 end $$;
 comment on function holdfast._check_clock is 'Refuse a time that the clock cannot be set to';
 
+create or replace function holdfast._clock_is_set() returns boolean language plpgsql stable
+as $$
+begin
+  return coalesce(pg_get_function_sqlbody(to_regprocedure('holdfast.now()')) like '%pg_sequence_last_value%', false);
+end $$;
+comment on function holdfast._clock_is_set is 'Has set_clock() stopped the clock?';
+
 create or replace function holdfast.set_clock(at timestamptz) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -621,8 +628,7 @@ begin
       return clock_timestamp();
   else
     perform setval('holdfast.clock', (extract(epoch from set_clock.at) * 1000000)::bigint);
-    if not exists (select from pg_proc p where p.oid = to_regprocedure('holdfast.now()')
-                   and pg_get_function_sqlbody(p.oid) like '%pg_sequence_last_value%') then
+    if not holdfast._clock_is_set() then
       -- Runs as the owner: nobody else may read the register.
       create or replace function holdfast.now() returns timestamptz language sql volatile
         security definer set search_path = pg_catalog, pg_temp
@@ -4757,7 +4763,7 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_queue holdfast.queue := holdfast._queue(purge.queue);
+  v_queue holdfast.queue := holdfast._work_queue(purge.queue);
   v_now timestamptz := holdfast.now();
   v_lane holdfast.lane;
   v_did record;
@@ -5852,8 +5858,9 @@ declare
   v_lanes bigint;
   v_seconds float8;
 begin
-  select s.* into v_last from holdfast.sample s where s.queue_id = queue.id order by s.minute desc limit 1;
-  if v_last.minute >= v_minute then
+  -- Not those of a time to come, which a clock that was set ahead has left.
+  select s.* into v_last from holdfast.sample s where s.queue_id = queue.id and s.minute <= v_minute order by s.minute desc limit 1;
+  if v_last.minute = v_minute then
     return '{}';
   end if;
   select s.* into v_stats from holdfast.queue_stats(queue.name) s;
@@ -6226,8 +6233,8 @@ begin
       'Resume it: select holdfast.resume_queue(''' || queue.name || ''').')::holdfast.finding;
   end if;
   if stats.depth = 0 then
-    return next ('empty', 'info', 'The queue is empty: there is nothing to hand out.', jsonb_build_object('counters', stats.counters),
-      'Look whether producers send to this queue, and whether their transactions commit.')::holdfast.finding;
+    return next ('empty', 'info', format('The %s is empty: there is nothing to hand out.', queue.kind), jsonb_build_object('counters', stats.counters),
+      format('Look whether producers send to this %s, and whether their transactions commit.', queue.kind))::holdfast.finding;
   end if;
   if stats.ready = 0 and stats.scheduled > 0 then
     v_next := (select min(d.due_at) from holdfast.lane l cross join lateral (
@@ -6296,31 +6303,60 @@ begin
       jsonb_build_object('expired', v_held.lapsed, 'in_flight', stats.in_flight, 'all', v_held.next is null, 'consumers', v_held.consumers),
       format('They come back with the next claim, or now: select holdfast.sweep(''%s''). If it happens often, make lease longer or call holdfast.extend.', queue.name))::holdfast.finding;
   end if;
-  if stats.ready = 0 and v_held.next is not null then
-    return next ('in_flight', 'info', format('%s in flight and none is ready; the next lease ends at %s.', holdfast._several(stats.in_flight, 'message'), v_held.next),
+  -- In a strict queue the others wait for the one that is in flight, though they are counted as ready.
+  if (stats.ready = 0 or queue.ordering = 'strict') and v_held.next is not null then
+    return next ('in_flight', 'info', format('%s in flight and none can be claimed; the next lease ends at %s.', holdfast._several(stats.in_flight, 'message'), v_held.next),
       jsonb_build_object('in_flight', stats.in_flight, 'next_deadline', v_held.next, 'last_deadline', v_held.last, 'consumers', v_held.consumers),
       'Wait for the consumers, or look at them: holdfast.leases says who holds what.')::holdfast.finding;
   end if;
 end $$;
 comment on function holdfast._why_leases is 'Findings: all in flight, by whom and until when; leases that ran out';
 
+create or replace function holdfast._why_lines(queue holdfast.queue, stats holdfast.stats) returns setof holdfast.finding language plpgsql stable
+as $$
+declare
+  v_dead record;
+begin
+  for v_dead in
+    select m.id, m.ordering_key, m.blocks_since, m.last_error, holdfast._waiting(queue.id, m.ordering_key, m.order_no) as waiting
+    from holdfast.message m where m.queue_id = queue.id and m.blocks_since is not null order by m.ordering_key limit 5
+  loop
+    return next ('line_blocked', case when stats.ready = 0 or queue.ordering = 'strict' then 'blocking' else 'warning' end,
+      format('%s stands at message %s, which is dead since %s: %s. %s behind it.',
+             coalesce('The line of ' || nullif(v_dead.ordering_key, ''), 'The queue'), v_dead.id, v_dead.blocks_since,
+             coalesce(left(v_dead.last_error, 200), 'no error text'), holdfast._several(v_dead.waiting, 'message')),
+      jsonb_build_object('key', nullif(v_dead.ordering_key, ''), 'head', v_dead.id::text, 'since', v_dead.blocks_since, 'waiting', v_dead.waiting,
+                         'error', left(v_dead.last_error, 1000)),
+      format('Mend the cause, then deliver it again: select holdfast.unblock(%1$s). Or move it to the dead letters: select holdfast.unblock(%1$s, how => ''skip'').',
+             quote_literal(queue.name) || coalesce(', ' || quote_literal(nullif(v_dead.ordering_key, '')), '')))::holdfast.finding;
+  end loop;
+end $$;
+comment on function holdfast._why_lines is 'Findings: lines that a dead message blocks; the first five';
+
 create or replace function holdfast._why_keys(queue holdfast.queue, stats holdfast.stats) returns setof holdfast.finding language plpgsql stable
 as $$
 declare
   v_keys text[];
+  v_parked bigint;
 begin
   if stats.blocked = 0 then
     return;
   end if;
+  -- The dead that block a line are among the blocked: they do not wait for anything but unblock().
+  v_parked := stats.blocked - (select count(*) from (
+    select from holdfast.message m where m.queue_id = queue.id and m.blocks_since is not null limit 10000) d);
   v_keys := (select (array_agg(distinct p.ordering_key))[1:5] from holdfast.lane l cross join lateral (
-    select m.ordering_key from holdfast.message m where m.id >> 40 = l.id and m.due_at = 'infinity' order by m.id limit 100) p
+    select m.ordering_key from holdfast.message m where m.id >> 40 = l.id and m.due_at = 'infinity' and m.blocks_since is null order by m.id limit 100) p
     where l.queue_id = queue.id);
-  return next ('keys_parked', case when stats.ready = 0 then 'warning' else 'info' end,
-    format('%s parked behind an earlier one of the same ordering key, such as %s.', holdfast._several(stats.blocked, 'message'), array_to_string(v_keys, ', ')),
-    jsonb_build_object('blocked', stats.blocked, 'keys', to_jsonb(v_keys), 'heads', holdfast._heads(queue, v_keys)),
-    'Settle or end the messages that go first: the rest of their keys follows.')::holdfast.finding;
+  if v_parked > 0 and v_keys is not null then
+    return next ('keys_parked', case when stats.ready = 0 then 'warning' else 'info' end,
+      format('%s parked behind an earlier one of the same line%s.', holdfast._several(v_parked, 'message'),
+             coalesce(', such as ' || nullif(array_to_string(v_keys, ', '), ''), '')),
+      jsonb_build_object('blocked', v_parked, 'keys', to_jsonb(v_keys), 'heads', holdfast._heads(queue, v_keys)),
+      'Settle or end the messages that go first: the rest of their lines follows. holdfast.blocked_keys lists them.')::holdfast.finding;
+  end if;
 end $$;
-comment on function holdfast._why_keys is 'Finding: messages are parked behind their ordering key; names a few of the keys';
+comment on function holdfast._why_keys is 'Finding: messages are parked behind an earlier one of their line; names a few of the keys';
 
 create or replace function holdfast._heads(queue holdfast.queue, keys text[]) returns jsonb language plpgsql stable
 as $$
@@ -6531,6 +6567,7 @@ begin
   return query
     select * from holdfast._why_state(queue, v_stats, at)
     union all select * from holdfast._why_leases(queue, v_stats, at)
+    union all select * from holdfast._why_lines(queue, v_stats)
     union all select * from holdfast._why_keys(queue, v_stats)
     union all select * from holdfast._why_limits(queue, v_stats, at)
     union all select * from holdfast._why_budget(queue, at)
@@ -6539,9 +6576,10 @@ begin
     union all select * from holdfast._why_snapshots()
     union all select * from holdfast._why_upkeep(queue, at);
   if not found then
-    return next ('ok', 'ok', 'Nothing is in the way: messages are ready to be claimed.',
+    return next ('ok', 'ok', format('Nothing is in the way: %s.', case queue.kind when 'log' then 'records are there to be read' else 'messages are ready to be claimed' end),
       jsonb_build_object('ready', v_stats.ready, 'in_flight', v_stats.in_flight, 'oldest_age', v_stats.oldest_age),
-      'If none of them moves, nobody is claiming: look at the consumers.')::holdfast.finding;
+      case queue.kind when 'log' then 'If nobody sees them, look at the readers: do they pass the last seq that they have seen?'
+                      else 'If none of them moves, nobody is claiming: look at the consumers.' end)::holdfast.finding;
   end if;
 end $$;
 comment on function holdfast._findings is 'All findings about a queue, one check after the other; ok if there are none';
@@ -6608,7 +6646,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '0acb05b7a9d45d77afd1be5f4d9429c07f2311f8e79840dacef4cd7a0d0d45da', false);
+values (0, 'functions', '1d2db05b0ceb1c0ce068061a4a1f522af16c206fbb16ed3ec1e959f56d249eeb', false);
 \else
 do $install$
 begin
@@ -6621,7 +6659,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '0acb05b7a9d45d77afd1be5f4d9429c07f2311f8e79840dacef4cd7a0d0d45da')
+            (0, '1d2db05b0ceb1c0ce068061a4a1f522af16c206fbb16ed3ec1e959f56d249eeb')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

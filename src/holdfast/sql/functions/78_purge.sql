@@ -148,7 +148,7 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_queue holdfast.queue := holdfast._queue(purge.queue);
+  v_queue holdfast.queue := holdfast._work_queue(purge.queue);
   v_now timestamptz := holdfast.now();
   v_lane holdfast.lane;
   v_did record;
