@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import psycopg
 import pytest
 
@@ -20,10 +22,14 @@ TAKE = (
 )
 
 
-def taken(sessions: list[Session], *arguments: int) -> int:
-    """What all of them are granted, all at once."""
-    pending = [s.start(lambda s=s: s.value(TAKE, list(arguments))) for s in sessions]  # type: ignore[misc]
+def together(sessions: list[Session], query: str, *arguments: int) -> int:
+    """The sum of what all of them get, all at once."""
+    pending = [session.start(partial(session.value, query, list(arguments))) for session in sessions]
     return sum(int(one.result()) for one in pending)
+
+
+def taken(sessions: list[Session], *arguments: int) -> int:
+    return together(sessions, TAKE, *arguments)
 
 
 @pytest.mark.parametrize("want", [1, 7])
@@ -68,15 +74,11 @@ def test_claims_of_many_lanes_together_keep_the_limit(scene: Scene) -> None:
     claimers = scene.sessions("claimer", SESSIONS)
     claims = "select count(*) from generate_series(1, 30) n, lateral holdfast.claim('limited', n %% 3 + 1) c"
 
-    def round() -> int:
-        pending = [s.start(lambda s=s: s.value(claims, [])) for s in claimers]  # type: ignore[misc]
-        return sum(int(one.result()) for one in pending)
-
-    at_first = round()
+    at_first = together(claimers, claims)
     scene.clock("1 s")
 
     assert at_first <= 40
-    assert at_first + round() <= 80
+    assert at_first + together(claimers, claims) <= 80
     assert at_first > 0
 
 

@@ -307,14 +307,10 @@ LONG = settings(QUICK, max_examples=300, stateful_step_count=60, derandomize=Fal
 
 
 def run(connect: Connect, how: settings) -> None:
-    engine = Engine(connect())
+    class Machine(OrderMachine):
+        engine = Engine(connect())
 
-    def machine() -> OrderMachine:
-        made = OrderMachine()
-        made.engine = engine
-        return made
-
-    run_state_machine_as_test(machine, settings=how)  # type: ignore[arg-type]
+    run_state_machine_as_test(Machine, settings=how)
 
 
 @pytest.mark.timeout(300)
