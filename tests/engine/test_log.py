@@ -295,3 +295,18 @@ def test_an_old_snapshot_is_refused(log: Engine, verb: str, level: str) -> None:
 
     assert refused(log, verb, queue="log") == "QH303"
     log.conn.execute("rollback")
+
+
+def test_a_log_can_be_read_where_nothing_may_be_written(log: Engine) -> None:
+    append(log, 1)
+    with log.conn.transaction(force_rollback=True):
+        append(log, 2)
+    append(log, 3)
+
+    with log.conn.transaction():
+        log.conn.execute("set transaction read only")
+        seen = [row["payload"] for row in read(log)]
+        figures = log.row("log_stats", queue="log")
+
+    assert seen == [1, 3]
+    assert figures["last_seq"] == 3

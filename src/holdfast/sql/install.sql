@@ -3897,13 +3897,13 @@ declare
   v_skipped bigint[] := '{}';
 begin
   if cardinality(v_wanted) <> cardinality(settled) then
-    v_skipped := array(select distinct i from unnest(v_wanted) i where i not in (select unnest(settled)));
+    v_skipped := array(select distinct i from unnest(v_wanted) i where (i = any (settled)) is not true);
   end if;
   if strict and (cardinality(v_skipped) > 0 or cardinality(v_wanted) = 0) then
     perform holdfast._lost_lease(
       case when cardinality(v_wanted) = 0 then 'This token holds no message of this queue.'
            else format('This token does not hold %s of the %s messages: %s%s.', cardinality(v_skipped), cardinality(v_wanted),
-                       array_to_string(v_skipped[1:5], ', '), case when cardinality(v_skipped) > 5 then ', …' else '' end) end);
+                       array_to_string(v_skipped[1:5], ', ', 'null'), case when cardinality(v_skipped) > 5 then ', …' else '' end) end);
   end if;
   return (settled, v_skipped)::holdfast.settlement;
 end $$;
@@ -4067,7 +4067,6 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_queue holdfast.queue := holdfast._work_queue(extend.queue);
-  v_deadline timestamptz := holdfast.now() + coalesce(extend.lease, v_queue.lease);
   v_extended bigint[] := '{}';
   v_lease holdfast.lease;
   v_mine bigint[];
@@ -4092,7 +4091,8 @@ begin
       v_passes := 0;
       v_extended := v_extended || v_mine;
       v_handed := v_lease.handed;
-      perform holdfast._extend_lease(v_lease, v_mine, v_deadline);
+      -- From now on, not from before a wait for whoever had the lease locked.
+      perform holdfast._extend_lease(v_lease, v_mine, holdfast.now() + coalesce(extend.lease, v_queue.lease));
     end loop;
   end loop;
   if strict and extend.ids is null then
@@ -4949,6 +4949,11 @@ declare
   v_out holdfast._figures := v_behind.figures;
 begin
   v_out.drawn := v_last - (lane.id::bigint << 40);
+  -- Where no message follows, the ids that were drawn are those of sends that rolled back, or are open.
+  if v_last - v_start >= 10000
+     and not exists (select from holdfast.message m where m.id >= v_start and m.id < (lane.id + 1)::bigint << 40 order by m.id limit 1) then
+    v_last := v_start - 1;
+  end if;
   v_out.fresh := greatest(v_last - v_start + 1 - v_behind.ahead, 0);
   if v_last - v_start < 10000 then
     select count(*), least(min(m.enqueued_at), v_out.oldest) into v_out.fresh, v_out.oldest
@@ -5404,6 +5409,8 @@ declare
   v_floor bigint := floor;
   v_sure boolean := false;
 begin
+  -- A transaction that may not write finds out for itself alone.
+  booted := booted and current_setting('transaction_read_only') = 'off';
   -- seen was drawn, hence all before it. An appender that is not found has ended: the next snapshot shows what it left.
   -- This transaction's own numbers are known to itself, not to others: no register moves past them.
   if v_open.others is null then
@@ -5431,7 +5438,7 @@ begin
     return true;
   end if;
   -- After a crash or a restore: what the registers say counts once the lane has started over, and that is committed.
-  return pg_try_advisory_xact_lock(holdfast._lane_lock(), lane.id) and holdfast._unchanged(lane) and not holdfast._boot_lane(lane);
+  return current_setting('transaction_read_only') = 'off' and pg_try_advisory_xact_lock(holdfast._lane_lock(), lane.id) and holdfast._unchanged(lane) and not holdfast._boot_lane(lane);
 end $$;
 comment on function holdfast._log_booted is 'Are the registers of this log''s lane to be believed? If not, start it over';
 
@@ -6646,7 +6653,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '1d2db05b0ceb1c0ce068061a4a1f522af16c206fbb16ed3ec1e959f56d249eeb', false);
+values (0, 'functions', '6d04cb1cd9562a9f2d752e7c36e329affd7682fe7bd794c1c30862fc14cb019d', false);
 \else
 do $install$
 begin
@@ -6659,7 +6666,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '1d2db05b0ceb1c0ce068061a4a1f522af16c206fbb16ed3ec1e959f56d249eeb')
+            (0, '6d04cb1cd9562a9f2d752e7c36e329affd7682fe7bd794c1c30862fc14cb019d')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

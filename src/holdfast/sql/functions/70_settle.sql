@@ -79,13 +79,13 @@ declare
   v_skipped bigint[] := '{}';
 begin
   if cardinality(v_wanted) <> cardinality(settled) then
-    v_skipped := array(select distinct i from unnest(v_wanted) i where i not in (select unnest(settled)));
+    v_skipped := array(select distinct i from unnest(v_wanted) i where (i = any (settled)) is not true);
   end if;
   if strict and (cardinality(v_skipped) > 0 or cardinality(v_wanted) = 0) then
     perform holdfast._lost_lease(
       case when cardinality(v_wanted) = 0 then 'This token holds no message of this queue.'
            else format('This token does not hold %s of the %s messages: %s%s.', cardinality(v_skipped), cardinality(v_wanted),
-                       array_to_string(v_skipped[1:5], ', '), case when cardinality(v_skipped) > 5 then ', …' else '' end) end);
+                       array_to_string(v_skipped[1:5], ', ', 'null'), case when cardinality(v_skipped) > 5 then ', …' else '' end) end);
   end if;
   return (settled, v_skipped)::holdfast.settlement;
 end $$;
@@ -249,7 +249,6 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_queue holdfast.queue := holdfast._work_queue(extend.queue);
-  v_deadline timestamptz := holdfast.now() + coalesce(extend.lease, v_queue.lease);
   v_extended bigint[] := '{}';
   v_lease holdfast.lease;
   v_mine bigint[];
@@ -274,7 +273,8 @@ begin
       v_passes := 0;
       v_extended := v_extended || v_mine;
       v_handed := v_lease.handed;
-      perform holdfast._extend_lease(v_lease, v_mine, v_deadline);
+      -- From now on, not from before a wait for whoever had the lease locked.
+      perform holdfast._extend_lease(v_lease, v_mine, holdfast.now() + coalesce(extend.lease, v_queue.lease));
     end loop;
   end loop;
   if strict and extend.ids is null then
