@@ -78,3 +78,16 @@ def test_a_broken_promise_is_noticed(conn: psycopg.Connection[Any], database_url
 
     with pytest.raises(AssertionError, match="select :seven"):
         reader.run("sql", "select :seven;   -- → 8\n", "here")
+
+
+def test_variables_are_filled_in_as_psql_does(conn: psycopg.Connection[Any], database_url: str) -> None:
+    reader = Reader(conn, database_url)
+
+    reader.run("sql", "select 'it''s' as word, 7 as seven, null as nothing \\gset\n", "here")
+
+    reader.run("sql", "select :'word';   -- → it's\n", "here")
+    reader.run("sql", """select "it's" from (select 1 as :"word") s;   -- → 1\n""", "here")
+    reader.run("sql", "select :seven::text || ':seven' || ':''seven''';   -- → 7:seven:'seven'\n", "here")
+    reader.run("sql", "select $$:seven$$ /* :word */;   -- → :seven\n", "here")
+    with pytest.raises(psycopg.errors.SyntaxError):
+        reader.run("sql", "select :nothing;\n", "here")
