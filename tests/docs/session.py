@@ -34,7 +34,7 @@ def statements(block: str) -> Iterator[tuple[str, bool, str | None]]:
 
 
 class Reader:
-    """Runs SQL as psql would, with its variables, and Python as the interpreter would; `url` is the database."""
+    """Runs SQL as psql does, variables too, and Python as the interpreter does; `url` is the database."""
 
     def __init__(self, connection: psycopg.Connection[Any], url: str) -> None:
         self._connection = connection
