@@ -302,6 +302,7 @@ def test_a_log_can_be_read_where_nothing_may_be_written(log: Engine) -> None:
     with log.conn.transaction(force_rollback=True):
         append(log, 2)
     append(log, 3)
+    log.at(T0 + timedelta(seconds=1))
 
     with log.conn.transaction():
         log.conn.execute("set transaction read only")
