@@ -5,6 +5,7 @@
 2. What a session took in a transaction that stays open blocks nobody.
 3. Two first users of a name share one bucket.
 4. A session that was cancelled while it waited for a bucket leaves nothing behind.
+5. Locks of one use never meet those of another: an open send with a key stops no limiter and no log.
 """
 
 from __future__ import annotations
@@ -95,3 +96,19 @@ def test_a_session_that_is_cancelled_while_it_waits_leaves_no_lock(scene: Scene)
     assert isinstance(error, psycopg.errors.QueryCanceled)
     assert scene.watcher.value("select (holdfast.take_rate('a', 10, 10, 9)).granted") == 9
     assert scene.watcher.value("select count(*) from pg_locks where locktype = 'advisory'") == 0
+
+
+def test_an_open_send_with_an_ordering_key_stops_no_limiter(scene: Scene) -> None:
+    scene.watcher.execute("select holdfast.create_queue('lines', '{\"ordering\": \"key\"}')")
+    sender, taker = scene.session("sender").begin(), scene.session("taker")
+    sender.execute("select holdfast.send('lines', ordering_key => 'k')")
+    bucket = scene.watcher.value("select max(objid::int) from pg_locks where locktype = 'advisory'")
+    scene.watcher.execute("select setval(pg_get_serial_sequence('holdfast.limiter', 'id'), %s, false)", [bucket])
+    scene.watcher.execute("select holdfast.take_rate('a', 10, want => 0)")
+
+    taker.execute("set lock_timeout = '5s'")
+    granted = taker.value("select (holdfast.take_rate('a', 10)).granted")
+    sender.rollback()
+
+    assert scene.watcher.value("select id from holdfast.limiter") == bucket
+    assert granted == 1

@@ -657,6 +657,57 @@ create or replace function holdfast._time(us bigint) returns timestamptz languag
   return timestamptz 'epoch' + us * interval '1 microsecond';
 comment on function holdfast._time is 'The time that a register holds';
 
+-- 15_lock.sql
+-- Locks: the classes of all advisory locks, here and nowhere else. Two uses of one class would wait for each other.
+--
+-- A lock is a pair (class, object). All are held until the transaction ends, unless it says "for a moment": then in a
+-- subtransaction that is always undone.
+--
+--   class              object                                     taken by
+--   _lane_lock         lane id                                    whoever moves a lane: claim, sweep, repair, drop
+--   _upkeep_lock       queue id                                   maintain, for its steps of a queue; never waited for
+--   _line_lock         a queue's bucket of ordering keys          sends and redrives to an ordered queue
+--   _key_lock          a queue's bucket of keys                   sends with a key, discard_key
+--   _idempotency_lock  a queue's bucket of idempotency keys       sends with one, redrive
+--   _bucket_lock       limiter id, or the negative queue id       take_rate and limited claims, for a moment
+--   _mark_lock         lane id of a log                           read, for its pair of registers, for a moment
+--   _archive_lock      0                                          maintain, for the archive; never waited for
+--
+-- Lock order: lines, keys, idempotency keys, each by bucket; then lanes by id or priority; then the momentary ones,
+-- whose holders wait for nobody.
+
+create or replace function holdfast._lane_lock() returns int language sql immutable
+  return 1215261796;
+comment on function holdfast._lane_lock is 'The class of the advisory locks on lanes; the object is the lane id';
+
+create or replace function holdfast._upkeep_lock() returns int language sql immutable
+  return 1215261797;
+comment on function holdfast._upkeep_lock is 'The class of the advisory locks on the upkeep of queues; the object is the queue id';
+
+create or replace function holdfast._line_lock() returns int language sql immutable
+  return 1215261798;
+comment on function holdfast._line_lock is 'The class of the advisory locks on ordering keys; the object is a bucket of a queue''s keys';
+
+create or replace function holdfast._key_lock() returns int language sql immutable
+  return 1215261799;
+comment on function holdfast._key_lock is 'The class of the advisory locks on replaceable keys; the object is a bucket of a queue''s keys';
+
+create or replace function holdfast._idempotency_lock() returns int language sql immutable
+  return 1215261800;
+comment on function holdfast._idempotency_lock is 'The class of the advisory locks on idempotency keys; the object is a bucket of a queue''s keys';
+
+create or replace function holdfast._bucket_lock() returns int language sql immutable
+  return 1215261801;
+comment on function holdfast._bucket_lock is 'The class of the advisory locks on buckets of tokens; the object is the limiter''s id, or the negative of the queue''s';
+
+create or replace function holdfast._mark_lock() returns int language sql immutable
+  return 1215261802;
+comment on function holdfast._mark_lock is 'The class of the advisory locks on mark and horizon of logs; the object is the lane id';
+
+create or replace function holdfast._archive_lock() returns int language sql immutable
+  return 1215261803;
+comment on function holdfast._archive_lock is 'The class of the advisory lock on the upkeep of the archive; the object is 0';
+
 -- 20_checks.sql
 -- Checks: what a caller may pass, and how it is told.
 --
@@ -1336,10 +1387,6 @@ comment on function holdfast.drop_queue is 'Remove a queue and all its messages;
 -- lease has expired, the cursor goes back to the start.
 -- Lock order: lane locks by lane id, before any row.
 
-create or replace function holdfast._lane_lock() returns int language sql immutable
-  return 1215261796;
-comment on function holdfast._lane_lock is 'The class of the advisory locks on lanes; the object is the lane id';
-
 create or replace function holdfast._make_sequence(kind text, name text, options text) returns regclass language plpgsql volatile
 as $$
 declare
@@ -1920,7 +1967,7 @@ declare
   v_gone int;
 begin
   -- One at a time; whoever comes second has nothing to do.
-  if not pg_try_advisory_xact_lock(holdfast._lane_lock() + 4, 0) then
+  if not pg_try_advisory_xact_lock(holdfast._archive_lock(), 0) then
     return '{"dropped": 0, "made": 0, "forgotten": 0, "more": false}';
   end if;
   v_gone := holdfast._forget_old(at, 5000);
@@ -1989,11 +2036,11 @@ begin
     select distinct ((_lock_keys.queue_id::bigint << 10) + (hashtext(k) & 1023) & 2147483647)::int as bucket
     from unnest(keys) k where k is not null order by bucket
   loop
-    perform pg_advisory_xact_lock(holdfast._lane_lock() + class, v_bucket);
+    perform pg_advisory_xact_lock(class, v_bucket);
   end loop;
 end $$;
 comment on function holdfast._lock_keys is
-  'Lock the buckets of these keys until the transaction ends, in order of their numbers. class 2: ordering keys; 3: keys; 4: idempotency keys';
+  'Lock the buckets of these keys until the transaction ends, in order of their numbers; class: which kind of keys (15_lock.sql)';
 
 create or replace function holdfast._pass_baton(queue_id int, keys text[], orders bigint[], heads boolean[], at timestamptz) returns void
 language plpgsql volatile
@@ -2303,12 +2350,12 @@ begin
   select bool_or(d.key is not null or d.idempotency_key is not null) into v_singly from unnest(drafts) d;
   -- Before ids and numbers are drawn: whoever sent with one of these keys before has committed then.
   if queue.ordering is not null then
-    perform holdfast._lock_keys(2, queue.id, case when queue.ordering = 'strict' then '{""}'::text[]
-                                                  else array(select d.ordering_key from unnest(drafts) d) end);
+    perform holdfast._lock_keys(holdfast._line_lock(), queue.id,
+      case when queue.ordering = 'strict' then '{""}'::text[] else array(select d.ordering_key from unnest(drafts) d) end);
   end if;
   if v_singly then
-    perform holdfast._lock_keys(3, queue.id, array(select d.key from unnest(drafts) d));
-    perform holdfast._lock_keys(4, queue.id, array(select d.idempotency_key from unnest(drafts) d));
+    perform holdfast._lock_keys(holdfast._key_lock(), queue.id, array(select d.key from unnest(drafts) d));
+    perform holdfast._lock_keys(holdfast._idempotency_lock(), queue.id, array(select d.idempotency_key from unnest(drafts) d));
   end if;
   select jsonb_object_agg(p.priority, holdfast._ids(queue, p.priority)) into v_lanes
   from (select distinct coalesce(d.priority, queue.priority_default)::smallint as priority from unnest(drafts) d) p;
@@ -2409,7 +2456,7 @@ begin
   if v_keys = '{}' then
     return '{}';
   end if;
-  perform holdfast._lock_keys(4, queue.id, v_keys);
+  perform holdfast._lock_keys(holdfast._idempotency_lock(), queue.id, v_keys);
   return (select coalesce(jsonb_object_agg(f.key, f.id), '{}') from (
     select m.origin ->> 'idempotency_key' as key, min(m.id) as id from holdfast.message m
     where m.id = any (_free_idempotency_keys.ids) and m.origin ? 'idempotency_key' group by 1) f
@@ -2427,7 +2474,7 @@ declare
 begin
   perform holdfast._check_isolation('discard_key');
   -- Whoever is sending with this key is waited for: what it sent goes too.
-  perform holdfast._lock_keys(3, v_queue.id, array[discard_key.key]);
+  perform holdfast._lock_keys(holdfast._key_lock(), v_queue.id, array[discard_key.key]);
   return holdfast.discard(discard_key.queue, array(
     select m.id from holdfast.message m where m.queue_id = v_queue.id and m.key = discard_key.key order by m.id limit 10000));
 end $$;
@@ -2996,10 +3043,6 @@ comment on function holdfast._pace_gaps is 'When to look at gaps next: 5 ms, dou
 -- after an error, while the register keeps what was written. A bucket that has too little is seen without the lock.
 -- What was taken stays taken when the transaction rolls back.
 -- Lock order: lane locks, then a bucket; a bucket's holder waits for nobody.
-
-create or replace function holdfast._bucket_lock() returns int language sql immutable
-  return holdfast._lane_lock() + 2;
-comment on function holdfast._bucket_lock is 'The class of the advisory locks on buckets; the object is the limiter''s id, or the negative of the queue''s';
 
 create or replace function holdfast._tokens(mark bigint, brim bigint, step float8, burst int) returns int language sql immutable
   return least(floor((brim - mark) / step + 1e-6), burst)::int;
@@ -4268,8 +4311,8 @@ begin
     return;
   end if;
   -- Before the lane locks: whoever has sent with one of these keys and is still open is waited for.
-  perform holdfast._lock_keys(2, v_target.id, array_agg(case v_target.ordering when 'strict' then '' when 'key' then d.origin ->> 'ordering_key' end)),
-          holdfast._lock_keys(4, v_target.id, array_agg(d.origin ->> 'idempotency_key'))
+  perform holdfast._lock_keys(holdfast._line_lock(), v_target.id, array_agg(case v_target.ordering when 'strict' then '' when 'key' then d.origin ->> 'ordering_key' end)),
+          holdfast._lock_keys(holdfast._idempotency_lock(), v_target.id, array_agg(d.origin ->> 'idempotency_key'))
   from holdfast._dead(v_grave, v_queue.name, redrive.ids, filter, "limit") d;
   -- Under the lane locks nobody claims a dead letter while it is being moved.
   perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from
@@ -4342,7 +4385,7 @@ begin
   if target.ordering is not null then
     v_keys := array(select case target.ordering when 'strict' then '' else m.origin ->> 'ordering_key' end
                     from holdfast.message m where m.id = any (_move_back.ids));
-    perform holdfast._lock_keys(2, target.id, v_keys);
+    perform holdfast._lock_keys(holdfast._line_lock(), target.id, v_keys);
   end if;
   v_free := holdfast._free_idempotency_keys(target, _move_back.ids);
   v_xid := pg_current_xact_id();
@@ -5383,7 +5426,7 @@ language plpgsql volatile
 as $$
 begin
   -- Undone on purpose, which lets go of the lock at once; registers keep what was written.
-  perform pg_advisory_xact_lock(holdfast._lane_lock() + 3, lane.id);
+  perform pg_advisory_xact_lock(holdfast._mark_lock(), lane.id);
   mark := coalesce(pg_sequence_last_value(lane.gap_turn), 0);
   horizon := coalesce(pg_sequence_last_value(lane.gap_walk), 0);
   if mark = old_mark and new_mark > mark then
@@ -6164,7 +6207,7 @@ begin
       return v_did || '{"more": true}';
     end if;
     -- The row lock keeps the queue from being dropped meanwhile, and nobody is waited for.
-    if pg_try_advisory_xact_lock(holdfast._lane_lock() + 1, v_queue.id) then
+    if pg_try_advisory_xact_lock(holdfast._upkeep_lock(), v_queue.id) then
       perform from holdfast.queue q where q.id = v_queue.id for key share skip locked;
       if found then
         v_did := holdfast._add_up(v_did, holdfast._maintain_queue(v_queue, until));
@@ -6646,7 +6689,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '1d2db05b0ceb1c0ce068061a4a1f522af16c206fbb16ed3ec1e959f56d249eeb', false);
+values (0, 'functions', '6bdfac401a4d9ad2245e2deb293f68e5c731ba68c0e12fbb266f78572b878f7d', false);
 \else
 do $install$
 begin
@@ -6659,7 +6702,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '1d2db05b0ceb1c0ce068061a4a1f522af16c206fbb16ed3ec1e959f56d249eeb')
+            (0, '6bdfac401a4d9ad2245e2deb293f68e5c731ba68c0e12fbb266f78572b878f7d')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -5,10 +5,6 @@
 -- lease has expired, the cursor goes back to the start.
 -- Lock order: lane locks by lane id, before any row.
 
-create or replace function holdfast._lane_lock() returns int language sql immutable
-  return 1215261796;
-comment on function holdfast._lane_lock is 'The class of the advisory locks on lanes; the object is the lane id';
-
 create or replace function holdfast._make_sequence(kind text, name text, options text) returns regclass language plpgsql volatile
 as $$
 declare

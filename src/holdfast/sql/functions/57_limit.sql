@@ -10,10 +10,6 @@
 -- What was taken stays taken when the transaction rolls back.
 -- Lock order: lane locks, then a bucket; a bucket's holder waits for nobody.
 
-create or replace function holdfast._bucket_lock() returns int language sql immutable
-  return holdfast._lane_lock() + 2;
-comment on function holdfast._bucket_lock is 'The class of the advisory locks on buckets; the object is the limiter''s id, or the negative of the queue''s';
-
 create or replace function holdfast._tokens(mark bigint, brim bigint, step float8, burst int) returns int language sql immutable
   return least(floor((brim - mark) / step + 1e-6), burst)::int;
 comment on function holdfast._tokens is 'How many tokens are in a bucket with this mark; at the brim it is empty';
