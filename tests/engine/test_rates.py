@@ -172,6 +172,24 @@ def test_repair_fills_buckets_only_where_it_must(engine: Engine, unreadable_only
     assert granted(engine, 10, partial=True) == (0 if unreadable_only else 10)
 
 
+def test_repair_makes_registers_anew_that_cannot_be_read(engine: Engine) -> None:
+    engine.create("q", throughput_limit=5)
+    engine.send_numbers(9)
+    before = [take(engine, 10)["granted"], len(engine.claim(9))]
+    registers = "select array[l.register::oid, q.throttle::oid] from holdfast.limiter l, holdfast.queue q"
+    unreadable = engine.look(registers)
+    engine.conn.execute(
+        "create or replace function holdfast._readable(registers regclass[]) returns boolean language sql volatile"
+        f" return not registers::oid[] && '{{{unreadable[0]}, {unreadable[1]}}}'".encode()
+    )
+
+    lanes = engine.value("repair", unreadable_only=True)
+
+    assert (before, lanes) == ([10, 5], 0)
+    assert not set(engine.look(registers)) & set(unreadable)
+    assert (granted(engine, 10), len(engine.claim(9))) == (10, 4)
+
+
 def test_a_bucket_that_a_crash_has_emptied_of_its_past_is_full(engine: Engine) -> None:
     take(engine, 10)
     engine.conn.execute("alter sequence holdfast.limiter_1 restart")

@@ -6,6 +6,7 @@
 3. Two first users of a name share one bucket.
 4. A session that was cancelled while it waited for a bucket leaves nothing behind.
 5. Locks of one use never meet those of another: an open send with a key stops no limiter and no log.
+6. repair() and maintain() wait for no open transaction that took from a bucket, or claimed from an empty one.
 """
 
 from __future__ import annotations
@@ -112,3 +113,61 @@ def test_an_open_send_with_an_ordering_key_stops_no_limiter(scene: Scene) -> Non
 
     assert scene.watcher.value("select id from holdfast.limiter") == bucket
     assert granted == 1
+
+
+MAINTAIN = "select holdfast.maintain('10 s')"
+REGISTERS = "select count(*) from pg_class where relname ~ '^limiter_[0-9]+$'"
+
+
+def impatient(scene: Scene, name: str) -> Session:
+    session = scene.session(name)
+    session.execute("set lock_timeout = '3s'")
+    return session
+
+
+def test_repair_does_not_wait_for_who_took_from_a_limiter(scene: Scene) -> None:
+    scene.clock()
+    scene.watcher.execute("select holdfast.take_rate('a', 10)")
+    holder, admin = scene.session("holder").begin(), impatient(scene, "admin")
+    holder.execute("select holdfast.take_rate('a', 10, want => 9)")
+
+    lanes = admin.value("select holdfast.repair()")
+    granted = admin.value("select (holdfast.take_rate('a', 10, want => 10)).granted")
+    holder.rollback()
+
+    assert (lanes, granted) == (1, 10)
+
+
+def test_repair_does_not_wait_for_a_claim_from_an_empty_bucket(scene: Scene) -> None:
+    scene.clock()
+    scene.watcher.execute("select holdfast.create_queue('slow', '{\"throughput_limit\": 1}')")
+    for _ in range(2):
+        scene.watcher.send("slow")
+    holder, admin = scene.session("holder"), impatient(scene, "admin")
+    holder.take(queue="slow")
+    holder.begin()
+    in_vain = holder.take(queue="slow")
+    patience = holder.value("show idle_in_transaction_session_timeout")
+
+    lanes = admin.value("select holdfast.repair('slow')")
+    holder.rollback()
+
+    assert (in_vain, patience, lanes) == ([], "1min", 1)
+
+
+def test_maintain_leaves_the_register_that_an_open_transaction_has_used(scene: Scene) -> None:
+    scene.clock()
+    scene.watcher.execute("select holdfast.take_rate('a', 10), holdfast.take_rate('b', 10)")
+    holder, keeper = scene.session("holder").begin(), impatient(scene, "keeper")
+    holder.execute("select holdfast.take_rate('a', 10, want => 0)")
+    for passed in ("20 min", "2 h"):
+        scene.clock(passed)
+        # It starts at any of them: both have had their turn after a few calls.
+        for _ in range(20):
+            keeper.execute(MAINTAIN)
+
+    meanwhile = scene.watcher.value(REGISTERS)
+    holder.rollback()
+    keeper.execute(MAINTAIN)
+
+    assert (meanwhile, scene.watcher.value(REGISTERS)) == (1, 0)

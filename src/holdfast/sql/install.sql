@@ -1605,6 +1605,18 @@ exception
 end $$;
 comment on function holdfast._readable is 'Can these registers be read?';
 
+create or replace function holdfast._renew(register regclass, name text) returns regclass language plpgsql volatile
+as $$
+begin
+  -- Whoever has used it holds a lock on it until his transaction ends: dropping it would wait for that.
+  if holdfast._readable(array[register]) then
+    perform setval(register, 0);
+    return register;
+  end if;
+  return holdfast._register(_renew.name);
+end $$;
+comment on function holdfast._renew is 'A register as if new: set to 0, also if this transaction rolls back; made anew only if it cannot be read';
+
 create or replace function holdfast._repair_queue(queue holdfast.queue, unreadable_only boolean) returns int
 language plpgsql volatile
 as $$
@@ -1612,13 +1624,14 @@ declare
   v_lane holdfast.lane;
   v_lanes int := 0;
 begin
-  if not (unreadable_only and holdfast._readable(array[queue.asleep, queue.depth, queue.counted_at])) then
-    execute format('drop sequence %s, %s, %s', queue.asleep, queue.depth, queue.counted_at);
+  if not (unreadable_only and holdfast._readable(array[queue.asleep, queue.depth, queue.counted_at, queue.throttle])) then
     update holdfast.queue q set
-      asleep = holdfast._register('asleep_' || q.id),
-      depth = holdfast._register('depth_' || q.id),
-      counted_at = holdfast._register('counted_at_' || q.id)
+      asleep = holdfast._renew(q.asleep, 'asleep_' || q.id),
+      depth = holdfast._renew(q.depth, 'depth_' || q.id),
+      counted_at = holdfast._renew(q.counted_at, 'counted_at_' || q.id),
+      throttle = case when q.throttle is not null then holdfast._renew(q.throttle, 'throttle_' || q.id) end
     where q.id = queue.id;
+    perform holdfast._copy_to_lanes(queue.name);
   end if;
   for v_lane in select l.* from holdfast.lane l where l.queue_id = queue.id order by l.id loop
     perform pg_advisory_xact_lock(holdfast._lane_lock(), v_lane.id);
@@ -1676,13 +1689,16 @@ declare
   v_lanes int := 0;
 begin
   perform holdfast._check_isolation('repair');
+  -- Before any lane is held.
+  if repair.queue is null then
+    perform holdfast._repair_limiters(unreadable_only);
+  end if;
   for v_queue in select q.name from holdfast.queue q where q.name = coalesce(repair.queue, q.name) order by q.id loop
     v_lanes := v_lanes + holdfast._repair_patiently(v_queue, unreadable_only);
   end loop;
   if not found and repair.queue is not null then
     perform holdfast._no_queue(repair.queue);
   end if;
-  perform holdfast._repair_limits(repair.queue, unreadable_only);
   return v_lanes;
 end $$;
 comment on function holdfast.repair is
@@ -3183,11 +3199,25 @@ begin
 end $$;
 comment on function holdfast._make_limiter is 'The limiter of a name, made if it is not there: out of a free one, or anew';
 
+create or replace function holdfast._drop_limiter(id int, register regclass) returns boolean
+language plpgsql volatile set lock_timeout = '10ms'
+as $$
+begin
+  execute format('drop sequence %s', register);
+  delete from holdfast.limiter l where l.id = _drop_limiter.id;
+  return true;
+exception
+  when lock_not_available or deadlock_detected then return false;
+end $$;
+comment on function holdfast._drop_limiter is
+  'Drop a free limiter. false: a transaction that has used its register is still open, and is not waited for';
+
 create or replace function holdfast._tidy_limiters(at timestamptz) returns int language plpgsql volatile
 as $$
 declare
   v_from int;
   v_freed int;
+  v_busy int := 0;
   v_old record;
 begin
   -- Somewhere: every limiter's turn comes, and no position is to be kept.
@@ -3202,27 +3232,30 @@ begin
     select l.id, l.register from holdfast.limiter l
     where l.name is null and l.freed_at < at - interval '1 hour' order by l.id desc limit 100 for update skip locked
   loop
-    execute format('drop sequence %s', v_old.register);
-    delete from holdfast.limiter l where l.id = v_old.id;
+    v_busy := v_busy + case when holdfast._drop_limiter(v_old.id, v_old.register) then 0 else 1 end;
+    -- This may be called under lane locks: it waits 50 ms in all.
+    exit when v_busy = 5;
   end loop;
   return v_freed;
 end $$;
 comment on function holdfast._tidy_limiters is
   'Free limiters that were not used for ten minutes, 1,000 a call; drop the registers of some that have been free for an hour';
 
-create or replace function holdfast._repair_limits(queue text, unreadable_only boolean) returns void language plpgsql volatile
+create or replace function holdfast._repair_limiters(unreadable_only boolean) returns void language plpgsql volatile
 as $$
+declare
+  v_limiter record;
 begin
-  update holdfast.queue q set throttle = holdfast._register('throttle_' || q.id)
-  where q.name = coalesce(_repair_limits.queue, q.name) and q.throttle is not null
-    and not (unreadable_only and holdfast._readable(array[q.throttle]));
-  update holdfast.lane l set throttle = q.throttle from holdfast.queue q
-  where q.name = coalesce(_repair_limits.queue, q.name) and l.queue_id = q.id and l.throttle is distinct from q.throttle
-    and l.throughput_limit is not null;
-  update holdfast.limiter l set register = holdfast._register('limiter_' || l.id)
-  where _repair_limits.queue is null and not (unreadable_only and holdfast._readable(array[l.register]));
+  -- One that is being dropped, or taken into use, needs no repair.
+  for v_limiter in select l.id, l.register from holdfast.limiter l order by l.id for key share skip locked loop
+    if not holdfast._readable(array[v_limiter.register]) then
+      update holdfast.limiter l set register = holdfast._register('limiter_' || l.id) where l.id = v_limiter.id;
+    elsif not unreadable_only then
+      perform setval(v_limiter.register, 0);
+    end if;
+  end loop;
 end $$;
-comment on function holdfast._repair_limits is 'Make the registers of buckets anew, all or those that cannot be read: they are full then';
+comment on function holdfast._repair_limiters is 'Fill the buckets of limiters, all or those that cannot be read';
 
 -- 60_claim.sql
 -- Claiming: hand out messages under a lease.
@@ -3599,6 +3632,10 @@ begin
     end if;
     if v_lane.paused or v_lane.throttle is not null then
       exit when v_lane.paused;
+      -- Also where nothing is to be had: a look at the bucket keeps a lock on its register.
+      if alone is not true then
+        perform holdfast._limit_transaction();
+      end if;
       v_allowed := coalesce(v_allowed, holdfast._allowance(v_lane, v_left));
       v_left := least(v_left, v_allowed);
       exit when v_left = 0;
@@ -6689,7 +6726,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '6bdfac401a4d9ad2245e2deb293f68e5c731ba68c0e12fbb266f78572b878f7d', false);
+values (0, 'functions', 'a93b8864340fd2cc34436174d780375651edee46a98d153ddbe11d6fbaa0bfb8', false);
 \else
 do $install$
 begin
@@ -6702,7 +6739,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '6bdfac401a4d9ad2245e2deb293f68e5c731ba68c0e12fbb266f78572b878f7d')
+            (0, 'a93b8864340fd2cc34436174d780375651edee46a98d153ddbe11d6fbaa0bfb8')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -149,11 +149,25 @@ begin
 end $$;
 comment on function holdfast._make_limiter is 'The limiter of a name, made if it is not there: out of a free one, or anew';
 
+create or replace function holdfast._drop_limiter(id int, register regclass) returns boolean
+language plpgsql volatile set lock_timeout = '10ms'
+as $$
+begin
+  execute format('drop sequence %s', register);
+  delete from holdfast.limiter l where l.id = _drop_limiter.id;
+  return true;
+exception
+  when lock_not_available or deadlock_detected then return false;
+end $$;
+comment on function holdfast._drop_limiter is
+  'Drop a free limiter. false: a transaction that has used its register is still open, and is not waited for';
+
 create or replace function holdfast._tidy_limiters(at timestamptz) returns int language plpgsql volatile
 as $$
 declare
   v_from int;
   v_freed int;
+  v_busy int := 0;
   v_old record;
 begin
   -- Somewhere: every limiter's turn comes, and no position is to be kept.
@@ -168,24 +182,27 @@ begin
     select l.id, l.register from holdfast.limiter l
     where l.name is null and l.freed_at < at - interval '1 hour' order by l.id desc limit 100 for update skip locked
   loop
-    execute format('drop sequence %s', v_old.register);
-    delete from holdfast.limiter l where l.id = v_old.id;
+    v_busy := v_busy + case when holdfast._drop_limiter(v_old.id, v_old.register) then 0 else 1 end;
+    -- This may be called under lane locks: it waits 50 ms in all.
+    exit when v_busy = 5;
   end loop;
   return v_freed;
 end $$;
 comment on function holdfast._tidy_limiters is
   'Free limiters that were not used for ten minutes, 1,000 a call; drop the registers of some that have been free for an hour';
 
-create or replace function holdfast._repair_limits(queue text, unreadable_only boolean) returns void language plpgsql volatile
+create or replace function holdfast._repair_limiters(unreadable_only boolean) returns void language plpgsql volatile
 as $$
+declare
+  v_limiter record;
 begin
-  update holdfast.queue q set throttle = holdfast._register('throttle_' || q.id)
-  where q.name = coalesce(_repair_limits.queue, q.name) and q.throttle is not null
-    and not (unreadable_only and holdfast._readable(array[q.throttle]));
-  update holdfast.lane l set throttle = q.throttle from holdfast.queue q
-  where q.name = coalesce(_repair_limits.queue, q.name) and l.queue_id = q.id and l.throttle is distinct from q.throttle
-    and l.throughput_limit is not null;
-  update holdfast.limiter l set register = holdfast._register('limiter_' || l.id)
-  where _repair_limits.queue is null and not (unreadable_only and holdfast._readable(array[l.register]));
+  -- One that is being dropped, or taken into use, needs no repair.
+  for v_limiter in select l.id, l.register from holdfast.limiter l order by l.id for key share skip locked loop
+    if not holdfast._readable(array[v_limiter.register]) then
+      update holdfast.limiter l set register = holdfast._register('limiter_' || l.id) where l.id = v_limiter.id;
+    elsif not unreadable_only then
+      perform setval(v_limiter.register, 0);
+    end if;
+  end loop;
 end $$;
-comment on function holdfast._repair_limits is 'Make the registers of buckets anew, all or those that cannot be read: they are full then';
+comment on function holdfast._repair_limiters is 'Fill the buckets of limiters, all or those that cannot be read';
