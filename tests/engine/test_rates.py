@@ -4,7 +4,8 @@
 2. All that is wanted or nothing; with partial, as many as there are.
 3. A refusal says when to ask again, and that is the very moment from which on it is granted.
 4. Rate and burst are those of the call: the bucket is the name's.
-5. What was taken stays taken in a rollback; no call writes a row version but the first of a name.
+5. What was taken stays taken in a rollback, but for one that takes back the name itself; no call writes a row
+   version but the first of a name.
 6. maintain() frees limiters that were not used for ten minutes; a free one's register is used again, and
    dropped after an hour.
 7. After a crash, and after repair(), buckets are full.
@@ -116,6 +117,13 @@ def test_what_was_taken_stays_taken_in_a_rollback(engine: Engine) -> None:
     assert granted(engine) == 0
 
 
+def test_a_name_that_was_first_used_in_a_rollback_has_never_been(engine: Engine) -> None:
+    with engine.conn.transaction(force_rollback=True):
+        take(engine, 10)
+
+    assert granted(engine, 10) == 10
+
+
 def test_a_take_writes_nothing_and_leaves_no_lock(engine: Engine) -> None:
     take(engine)
     with engine.conn.transaction():
@@ -143,6 +151,16 @@ def test_an_idle_limiter_is_freed_and_its_register_used_again(engine: Engine) ->
     assert engine.look("select jsonb_agg(array[name, register::text]) from holdfast.limiter") == [
         ["other", register]
     ]
+
+
+def test_a_free_limiter_that_gets_a_name_is_full(engine: Engine) -> None:
+    take(engine, 10)
+    engine.at(T0 + 11 * MINUTE)
+    engine.value("maintain")
+    with engine.conn.transaction(force_rollback=True):
+        undone = granted(engine, 10, limiter="undone", rate=0.01, burst=10)
+
+    assert (undone, granted(engine, 10, limiter="other", rate=0.01, burst=10)) == (10, 10)
 
 
 def test_a_limiter_that_has_been_free_for_an_hour_is_dropped(engine: Engine) -> None:

@@ -7,6 +7,7 @@
 4. A session that was cancelled while it waited for a bucket leaves nothing behind.
 5. Locks of one use never meet those of another: an open send with a key stops no limiter and no log.
 6. repair() and maintain() wait for no open transaction that took from a bucket, or claimed from an empty one.
+7. What is taken from a limiter while maintain() frees it is not forgotten.
 """
 
 from __future__ import annotations
@@ -171,3 +172,34 @@ def test_maintain_leaves_the_register_that_an_open_transaction_has_used(scene: S
     keeper.execute(MAINTAIN)
 
     assert (meanwhile, scene.watcher.value(REGISTERS)) == (1, 0)
+
+
+def test_what_is_taken_while_maintain_frees_the_limiter_is_not_forgotten(scene: Scene) -> None:
+    scene.clock()
+    scene.watcher.execute("select holdfast.take_rate('first', 10)")
+    scene.watcher.execute("select holdfast.take_rate('a', 10)")
+    scene.clock("20 min")
+    keeper, taker = scene.session("keeper").begin(), scene.session("taker")
+    keeper.execute(MAINTAIN)
+    take = "select (holdfast.take_rate(%s, 0.001, 10, 10, true)).granted"
+
+    taking = taker.start(lambda: taker.value(take, ["a"]))
+    taking.settles_or_blocks_on(keeper)
+    keeper.commit()
+
+    assert (taking.result(), taker.value(take, ["a"]), taker.value(take, ["b"])) == (10, 0, 10)
+
+
+def test_maintain_does_not_free_a_limiter_that_is_being_taken_from(scene: Scene) -> None:
+    scene.clock()
+    scene.watcher.execute("select holdfast.take_rate('first', 10)")
+    scene.watcher.execute("select holdfast.take_rate('a', 10)")
+    scene.clock("20 min")
+    taker, keeper = scene.session("taker").begin(), impatient(scene, "keeper")
+    take = "select (holdfast.take_rate('a', 0.001, 10, 10, true)).granted"
+
+    taken = taker.value(take)
+    keeper.execute(MAINTAIN)
+    taker.commit()
+
+    assert (taken, keeper.value(take)) == (10, 0)

@@ -3058,7 +3058,11 @@ comment on function holdfast._pace_gaps is 'When to look at gaps next: 5 ms, dou
 -- happens under an advisory lock in a subtransaction that is always undone: that lets go of the lock at once, also
 -- after an error, while the register keeps what was written. A bucket that has too little is seen without the lock.
 -- What was taken stays taken when the transaction rolls back.
--- Lock order: lane locks, then a bucket; a bucket's holder waits for nobody.
+--
+-- A name is a row, and freeing it is a change like any other: uncommitted, nobody sees it. So take_rate locks the row
+-- (FOR KEY SHARE) of a limiter that has been full for nine minutes, and maintain() frees, under a row lock, only what has been
+-- full for ten: nobody takes tokens from a name that is about to go.
+-- Lock order: lane locks, then a limiter's row, then a bucket; a bucket's holder waits for nobody.
 
 create or replace function holdfast._tokens(mark bigint, brim bigint, step float8, burst int) returns int language sql immutable
   return least(floor((brim - mark) / step + 1e-6), burst)::int;
@@ -3163,8 +3167,13 @@ declare
   v_limiter record;
 begin
   perform holdfast._check_rate(limiter, rate, burst, want, partial);
-  select l.id, l.register into v_limiter from holdfast.limiter l where l.name = take_rate.limiter;
-  if not found then
+  select l.id, l.register, coalesce(pg_sequence_last_value(l.register), 0) as mark into v_limiter
+  from holdfast.limiter l where l.name = take_rate.limiter;
+  if v_limiter.mark < holdfast._us(holdfast.now() - interval '9 minutes') * 1000 and want > 0 then
+    -- maintain() may be about to free it: whoever has its row first is waited for, and then the name is another limiter's.
+    select l.id, l.register into v_limiter from holdfast.limiter l where l.name = take_rate.limiter for key share;
+  end if;
+  if v_limiter.id is null then
     v_limiter := holdfast._make_limiter(take_rate.limiter);
   end if;
   return holdfast._spend(v_limiter.register, v_limiter.id, want, rate, coalesce(burst, ceil(rate)::int), partial is true, holdfast.now());
@@ -3177,6 +3186,7 @@ as $$
 declare
   v_limiter holdfast.limiter;
   v_free int;
+  v_mark bigint;
 begin
   select l.id into v_free from holdfast.limiter l where l.name is null order by l.id limit 1 for update skip locked;
   if v_free is null and (select count(*) from holdfast.limiter) >= 10000 then
@@ -3186,7 +3196,7 @@ begin
   -- Two first users of a name: the second waits here until the first has committed.
   if v_free is not null then
     begin
-      update holdfast.limiter l set name = _make_limiter.limiter, freed_at = null where l.id = v_free;
+      update holdfast.limiter l set name = _make_limiter.limiter, freed_at = null where l.id = v_free returning setval(l.register, 0) into v_mark;
     exception
       when unique_violation then null;
     end;
@@ -3216,6 +3226,8 @@ create or replace function holdfast._tidy_limiters(at timestamptz) returns int l
 as $$
 declare
   v_from int;
+  v_idle bigint := holdfast._us(at - interval '10 minutes') * 1000;
+  v_full int[];
   v_freed int;
   v_busy int := 0;
   v_old record;
@@ -3223,10 +3235,14 @@ begin
   -- Somewhere: every limiter's turn comes, and no position is to be kept.
   select floor(random() * max(l.id))::int into v_from from holdfast.limiter l;
   -- A bucket that has been full for ten minutes says no more than a new one.
-  update holdfast.limiter l set name = null, freed_at = at where l.id = any (array(
+  v_full := array(
     select s.id from (select l.id, l.register from holdfast.limiter l where l.id >= v_from and l.name is not null order by l.id limit 1000) s
-    where coalesce(pg_sequence_last_value(s.register), 0) < holdfast._us(at - interval '10 minutes') * 1000
-    for update skip locked));
+    where coalesce(pg_sequence_last_value(s.register), 0) < v_idle);
+  -- Look again when the row is locked: from then on nobody takes from it (take_rate locks the row of one that is idle), but
+  -- somebody may have just before.
+  update holdfast.limiter l set name = null, freed_at = at
+  where l.id = any (array(select f.id from holdfast.limiter f where f.id = any (v_full) and f.name is not null for update skip locked))
+    and coalesce(pg_sequence_last_value(l.register), 0) < v_idle;
   get diagnostics v_freed = row_count;
   for v_old in
     select l.id, l.register from holdfast.limiter l
@@ -6726,7 +6742,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'a93b8864340fd2cc34436174d780375651edee46a98d153ddbe11d6fbaa0bfb8', false);
+values (0, 'functions', 'a16d29fb6d9e840b70473b99ae7f772fc4af2bddb7e5a37028aae5730e5abd5c', false);
 \else
 do $install$
 begin
@@ -6739,7 +6755,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, 'a93b8864340fd2cc34436174d780375651edee46a98d153ddbe11d6fbaa0bfb8')
+            (0, 'a16d29fb6d9e840b70473b99ae7f772fc4af2bddb7e5a37028aae5730e5abd5c')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
