@@ -106,6 +106,8 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH701", "rate", rate(rate=0)),
     ("QH701", "burst", rate(burst=0)),
     ("QH701", "want", rate(want=2)),
+    ("QH701", "ten years to fill", rate(rate=0.000001, burst=1_000_000)),
+    ("QH701", "just over", rate(rate=0.000001, burst=316)),
     ("QH702", "name", rate(limiter="")),
     ("QH703", "too many", one_limiter_too_many),
     ("QH101", "send", call("send", queue="nowhere")),

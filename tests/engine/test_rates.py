@@ -51,6 +51,11 @@ def test_a_rate_below_one_a_second_gives_one_at_a_time(engine: Engine) -> None:
     assert second["retry_after"] == 10 * SECOND
 
 
+def test_a_bucket_may_take_ten_years_to_fill(engine: Engine) -> None:
+    assert granted(engine, 315, rate=0.000001, burst=315) == 315
+    assert take(engine, rate=0.000001, burst=315)["retry_after"] == 1_000_000 * SECOND
+
+
 def test_tokens_come_back_at_the_rate_and_not_beyond_the_burst(engine: Engine) -> None:
     take(engine, 10)
     engine.at(T0 + 0.35 * SECOND)

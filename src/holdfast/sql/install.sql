@@ -3149,6 +3149,10 @@ begin
   if burst not between 1 and 1000000 then
     perform holdfast._fail('QH701', 'burst is out of range', format('Got %s.', burst), 'burst takes 1 to 1,000,000; the default is one second''s worth.');
   end if;
+  if coalesce(burst, ceil(rate)) / rate > extract(epoch from interval '10 years') then
+    perform holdfast._fail('QH701', 'the bucket would take over ten years to fill', format('Got a burst of %s at %s a second.', burst, rate),
+      'burst / rate is at most ten years, 315,576,000 seconds.');
+  end if;
   if want is null or want not between 0 and 1000000 or (partial is not true and want > coalesce(burst, ceil(rate))) then
     perform holdfast._fail('QH701', 'want is out of range', format('Got %s.', coalesce(want::text, 'null')),
       'want takes 0 to 1,000,000, and no more than burst unless partial is true.');
@@ -6742,7 +6746,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'a16d29fb6d9e840b70473b99ae7f772fc4af2bddb7e5a37028aae5730e5abd5c', false);
+values (0, 'functions', 'c76a67ec122d609d2d00dc2b826df015e5b178d25e3e88a87b97e7c94f16e189', false);
 \else
 do $install$
 begin
@@ -6755,7 +6759,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, 'a16d29fb6d9e840b70473b99ae7f772fc4af2bddb7e5a37028aae5730e5abd5c')
+            (0, 'c76a67ec122d609d2d00dc2b826df015e5b178d25e3e88a87b97e7c94f16e189')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

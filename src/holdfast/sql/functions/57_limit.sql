@@ -99,6 +99,10 @@ begin
   if burst not between 1 and 1000000 then
     perform holdfast._fail('QH701', 'burst is out of range', format('Got %s.', burst), 'burst takes 1 to 1,000,000; the default is one second''s worth.');
   end if;
+  if coalesce(burst, ceil(rate)) / rate > extract(epoch from interval '10 years') then
+    perform holdfast._fail('QH701', 'the bucket would take over ten years to fill', format('Got a burst of %s at %s a second.', burst, rate),
+      'burst / rate is at most ten years, 315,576,000 seconds.');
+  end if;
   if want is null or want not between 0 and 1000000 or (partial is not true and want > coalesce(burst, ceil(rate))) then
     perform holdfast._fail('QH701', 'want is out of range', format('Got %s.', coalesce(want::text, 'null')),
       'want takes 0 to 1,000,000, and no more than burst unless partial is true.');
