@@ -98,6 +98,8 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH602", "claim", call("claim", queue="log")),
     ("QH602", "ack", call("ack", queue="log", token=7)),
     ("QH602", "target", call("redrive", target="log")),
+    ("QH602", "replay", call("replay", target="log")),
+    ("QH602", "replay a log", call("replay", queue="log")),
     ("QH603", "delete", call("log_delete", seqs=[1])),
     ("QH603", "lanes", call("read", queue="lanes")),
     ("QH604", "delay", call("send", queue="log", delay="1 s")),

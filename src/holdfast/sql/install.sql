@@ -4937,6 +4937,10 @@ begin
     perform holdfast._fail('QH411', format('target queue "%s" does not exist', left(replay.target, 200)), 'Nothing was sent.',
       'Create it with holdfast.create_queue, or check the spelling.');
   end if;
+  -- A log has one lane, and its numbers are drawn by appends alone.
+  if v_target.kind = 'log' then
+    perform holdfast._not_a_queue(v_target.name);
+  end if;
   select array_agg(f.id) as ids, min(f.ended_at) as first, max(f.ended_at) as last into v_found from (
     select a.id, a.ended_at from holdfast.archive a
     where a.queue_id = v_queue.id and a.ended_at >= coalesce("from", '-infinity') and a.ended_at < coalesce("to", 'infinity')
@@ -6746,7 +6750,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'c76a67ec122d609d2d00dc2b826df015e5b178d25e3e88a87b97e7c94f16e189', false);
+values (0, 'functions', '4648300d3ac4a8a9cc78c45e4c83155cc430d558bdf78393c3ffce3366fe7925', false);
 \else
 do $install$
 begin
@@ -6759,7 +6763,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, 'c76a67ec122d609d2d00dc2b826df015e5b178d25e3e88a87b97e7c94f16e189')
+            (0, '4648300d3ac4a8a9cc78c45e4c83155cc430d558bdf78393c3ffce3366fe7925')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
