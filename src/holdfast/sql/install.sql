@@ -2393,6 +2393,9 @@ begin
       v_stored := v_stored || holdfast._store_one(queue, v_draft, (v_lanes ->> coalesce(v_draft.priority, queue.priority_default)::text)::regclass, at);
     end loop;
   else
+    if queue.max_depth is not null then
+      perform holdfast._check_depth(queue, cardinality(drafts));
+    end if;
     with stored as (
       insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
                                     correlation_id, max_deliveries, ordering_key, order_no)
@@ -2424,6 +2427,10 @@ begin
   end if;
   if v_id is not null then
     return v_id;
+  end if;
+  -- Only now: what replaces a message, or was sent before, adds nothing.
+  if queue.max_depth is not null then
+    perform holdfast._check_depth(queue, 1);
   end if;
   insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
                                 correlation_id, max_deliveries, ordering_key, order_no, key, idempotency_key, payload_hash)
@@ -2655,12 +2662,12 @@ begin
     perform holdfast._check_append(queue, max(num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries,
                                                              d.ordering_key, d.key, d.idempotency_key))) from unnest(drafts) d;
   end if;
-  if queue.max_depth is not null then
-    perform holdfast._check_depth(queue, cardinality(drafts));
-  end if;
   if queue.ordering is not null
      or exists (select from unnest(drafts) d where num_nonnulls(d.ordering_key, d.key, d.idempotency_key) > 0) then
     return holdfast._store_with_keys(queue, drafts, at);
+  end if;
+  if queue.max_depth is not null then
+    perform holdfast._check_depth(queue, cardinality(drafts));
   end if;
   select jsonb_object_agg(p.priority, holdfast._ids(queue, p.priority)) into v_lanes
   from (select distinct coalesce(d.priority, queue.priority_default)::smallint as priority from unnest(drafts) d) p;
@@ -6762,7 +6769,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '40a9dfce939f5cacc4d7323538781c5128c656da2f3bc913bdd1d19ef1ddfa5b', false);
+values (0, 'functions', '94a4b83919b26922ac50697bf269781580520879336780e94412ea1591d3eedf', false);
 \else
 do $install$
 begin
@@ -6775,7 +6782,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '40a9dfce939f5cacc4d7323538781c5128c656da2f3bc913bdd1d19ef1ddfa5b')
+            (0, '94a4b83919b26922ac50697bf269781580520879336780e94412ea1591d3eedf')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

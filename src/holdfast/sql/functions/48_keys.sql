@@ -76,6 +76,9 @@ begin
       v_stored := v_stored || holdfast._store_one(queue, v_draft, (v_lanes ->> coalesce(v_draft.priority, queue.priority_default)::text)::regclass, at);
     end loop;
   else
+    if queue.max_depth is not null then
+      perform holdfast._check_depth(queue, cardinality(drafts));
+    end if;
     with stored as (
       insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
                                     correlation_id, max_deliveries, ordering_key, order_no)
@@ -107,6 +110,10 @@ begin
   end if;
   if v_id is not null then
     return v_id;
+  end if;
+  -- Only now: what replaces a message, or was sent before, adds nothing.
+  if queue.max_depth is not null then
+    perform holdfast._check_depth(queue, 1);
   end if;
   insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
                                 correlation_id, max_deliveries, ordering_key, order_no, key, idempotency_key, payload_hash)

@@ -143,12 +143,12 @@ begin
     perform holdfast._check_append(queue, max(num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries,
                                                              d.ordering_key, d.key, d.idempotency_key))) from unnest(drafts) d;
   end if;
-  if queue.max_depth is not null then
-    perform holdfast._check_depth(queue, cardinality(drafts));
-  end if;
   if queue.ordering is not null
      or exists (select from unnest(drafts) d where num_nonnulls(d.ordering_key, d.key, d.idempotency_key) > 0) then
     return holdfast._store_with_keys(queue, drafts, at);
+  end if;
+  if queue.max_depth is not null then
+    perform holdfast._check_depth(queue, cardinality(drafts));
   end if;
   select jsonb_object_agg(p.priority, holdfast._ids(queue, p.priority)) into v_lanes
   from (select distinct coalesce(d.priority, queue.priority_default)::smallint as priority from unnest(drafts) d) p;
