@@ -2608,6 +2608,7 @@ begin
     end if;
     v_due := holdfast._due_at(delay, deliver_at, v_now);
     v_expires := holdfast._expires_at(ttl, expires_at, v_now, v_queue.ttl);
+    perform holdfast._hurry(v_queue.fast and alone);
     if num_nonnulls(ordering_key, key, idempotency_key, v_queue.ordering) > 0 then
       return (holdfast._store(holdfast._queue(send.queue),
         array[(payload, body, content_type, headers, priority, v_due, v_expires, correlation_id, tag, max_deliveries,
@@ -2616,7 +2617,6 @@ begin
     if v_queue.max_depth is not null then
       perform holdfast._check_depth(holdfast._queue(send.queue), 1);
     end if;
-    perform holdfast._hurry(v_queue.fast and alone);
     v_queue.ids := coalesce(v_queue.ids, holdfast._ids(holdfast._queue(send.queue), priority));
   end if;
 
@@ -2725,6 +2725,9 @@ begin
   if coalesce(cardinality(payloads), 0) = 0 then
     return '{}';
   end if;
+  if v_queue.fast then
+    perform holdfast._hurry(alone);
+  end if;
   if num_nonnulls(ordering_key, key, idempotency_key, v_queue.ordering) > 0 then
     return holdfast._store(v_queue, (
       select array_agg((p.payload, null, send_batch.content_type, send_batch.headers, send_batch.priority, v_due, v_expires,
@@ -2734,9 +2737,6 @@ begin
   end if;
   if v_queue.max_depth is not null then
     perform holdfast._check_depth(v_queue, cardinality(payloads));
-  end if;
-  if v_queue.fast then
-    perform holdfast._hurry(alone);
   end if;
 
   v_ids := holdfast._ids(v_queue, priority);
@@ -6769,7 +6769,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '94a4b83919b26922ac50697bf269781580520879336780e94412ea1591d3eedf', false);
+values (0, 'functions', 'f3b003044b7a63cef06c58e6be2f11178cb9468c419c2a61b508f90b2b4ef293', false);
 \else
 do $install$
 begin
@@ -6782,7 +6782,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '94a4b83919b26922ac50697bf269781580520879336780e94412ea1591d3eedf')
+            (0, 'f3b003044b7a63cef06c58e6be2f11178cb9468c419c2a61b508f90b2b4ef293')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
