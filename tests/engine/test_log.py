@@ -279,6 +279,24 @@ def test_dead_letters_can_go_to_a_log(log: Engine) -> None:
     assert refused(log, "redrive", queue="q", target="log") == "QH602"
 
 
+@pytest.mark.parametrize("priority", [0, 4])
+def test_dead_letters_of_any_priority_leave_a_log_one_lane(log: Engine, priority: int) -> None:
+    log.create("q", dead_letter="log", max_deliveries=1)
+    log.kill(log.send("dead", priority=priority))
+
+    assert payloads(read(log)) == ["dead"]
+
+
+def test_nothing_is_replayed_into_a_log(log: Engine) -> None:
+    log.create("q", keep=["done"])
+    log.send(1, priority=4)
+    log.settle("ack", log.claim_one()["token"])
+    append(log, "record")
+
+    assert refused(log, "replay", queue="q", target="log") == "QH602"
+    assert payloads(read(log)) == ["record"]
+
+
 def test_dropping_a_log_leaves_nothing(log: Engine) -> None:
     append(log, 1, 2, 3)
     log.value("log_delete", queue="log", seqs=[2])

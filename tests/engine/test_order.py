@@ -18,6 +18,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
@@ -328,6 +329,29 @@ def test_a_strict_queue_hands_out_one_at_a_time(strict: Engine) -> None:
 
     assert (payloads(first), meanwhile) == ([0], [])
     assert work(strict) == [[1], [2]]
+
+
+def test_a_strict_queue_has_one_lane_whatever_the_defaults_say(strict: Engine) -> None:
+    strict.create("other")
+    strict.value("configure_defaults", config={"shards": 4, "priorities": [1, 2], "priority_default": 3})
+    strict.create("later", ordering="strict")
+    lanes = (
+        "select jsonb_object_agg(q.name, array(select array[l.priority, l.shard] from holdfast.lane l"
+        " where l.queue_id = q.id order by 1)) from holdfast.queue q where q.name <> 'other'"
+    )
+    effective = {row["queue"]: row["effective"] for row in strict.rows("queues")}
+
+    assert strict.look(lanes) == {"q": [[0, 0], [3, 0]], "later": [[3, 0]]}
+    assert [effective["later"][field] for field in ("shards", "priorities")] == [1, [3]]
+    assert [effective["other"][field] for field in ("shards", "priorities")] == [4, [1, 2]]
+
+
+@pytest.mark.parametrize("config", [{"shards": 2}, {"priorities": [0, 1]}])
+def test_a_strict_queue_takes_no_lanes_of_its_own(strict: Engine, config: dict[str, Any]) -> None:
+    with pytest.raises(psycopg.Error, match="QH104"):
+        strict.value("configure_queue", queue="q", config=config)
+    with pytest.raises(psycopg.Error, match="QH104"):
+        strict.create("other", ordering="strict", **config)
 
 
 def test_a_nacked_message_holds_a_strict_queue_up(strict: Engine) -> None:

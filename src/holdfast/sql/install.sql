@@ -657,6 +657,57 @@ create or replace function holdfast._time(us bigint) returns timestamptz languag
   return timestamptz 'epoch' + us * interval '1 microsecond';
 comment on function holdfast._time is 'The time that a register holds';
 
+-- 15_lock.sql
+-- Locks: the classes of all advisory locks, here and nowhere else. Two uses of one class would wait for each other.
+--
+-- A lock is a pair (class, object). All are held until the transaction ends, unless it says "for a moment": then in a
+-- subtransaction that is always undone.
+--
+--   class              object                                     taken by
+--   _lane_lock         lane id                                    whoever moves a lane: claim, sweep, repair, drop
+--   _upkeep_lock       queue id                                   maintain, for its steps of a queue; never waited for
+--   _line_lock         a queue's bucket of ordering keys          sends and redrives to an ordered queue
+--   _key_lock          a queue's bucket of keys                   sends with a key, discard_key
+--   _idempotency_lock  a queue's bucket of idempotency keys       sends with one, redrive
+--   _bucket_lock       limiter id, or the negative queue id       take_rate and limited claims, for a moment
+--   _mark_lock         lane id of a log                           read, for its pair of registers, for a moment
+--   _archive_lock      0                                          maintain, for the archive; never waited for
+--
+-- Lock order: lines, keys, idempotency keys, each by bucket; then lanes by id or priority; then the momentary ones,
+-- whose holders wait for nobody.
+
+create or replace function holdfast._lane_lock() returns int language sql immutable
+  return 1215261796;
+comment on function holdfast._lane_lock is 'The class of the advisory locks on lanes; the object is the lane id';
+
+create or replace function holdfast._upkeep_lock() returns int language sql immutable
+  return 1215261797;
+comment on function holdfast._upkeep_lock is 'The class of the advisory locks on the upkeep of queues; the object is the queue id';
+
+create or replace function holdfast._line_lock() returns int language sql immutable
+  return 1215261798;
+comment on function holdfast._line_lock is 'The class of the advisory locks on ordering keys; the object is a bucket of a queue''s keys';
+
+create or replace function holdfast._key_lock() returns int language sql immutable
+  return 1215261799;
+comment on function holdfast._key_lock is 'The class of the advisory locks on replaceable keys; the object is a bucket of a queue''s keys';
+
+create or replace function holdfast._idempotency_lock() returns int language sql immutable
+  return 1215261800;
+comment on function holdfast._idempotency_lock is 'The class of the advisory locks on idempotency keys; the object is a bucket of a queue''s keys';
+
+create or replace function holdfast._bucket_lock() returns int language sql immutable
+  return 1215261801;
+comment on function holdfast._bucket_lock is 'The class of the advisory locks on buckets of tokens; the object is the limiter''s id, or the negative of the queue''s';
+
+create or replace function holdfast._mark_lock() returns int language sql immutable
+  return 1215261802;
+comment on function holdfast._mark_lock is 'The class of the advisory locks on mark and horizon of logs; the object is the lane id';
+
+create or replace function holdfast._archive_lock() returns int language sql immutable
+  return 1215261803;
+comment on function holdfast._archive_lock is 'The class of the advisory lock on the upkeep of the archive; the object is 0';
+
 -- 20_checks.sql
 -- Checks: what a caller may pass, and how it is told.
 --
@@ -1025,8 +1076,10 @@ comment on function holdfast._merge is 'Overrides after a change: null takes a f
 create or replace function holdfast._of_kind(effective jsonb) returns jsonb language sql immutable
   return case effective ->> 'kind' when 'log'
     then effective || '{"dead_letter": false, "ttl": null, "throughput_limit": null, "priority_default": 0, "priorities": [0], "shards": 1}'
-    else effective || '{"retention": null}' end;
-comment on function holdfast._of_kind is 'An effective configuration without what its kind of queue does not have: a log has one lane';
+    else effective || '{"retention": null}'
+         || case effective ->> 'ordering' when 'strict'
+              then jsonb_build_object('shards', 1, 'priorities', jsonb_build_array(effective -> 'priority_default')) else '{}' end end;
+comment on function holdfast._of_kind is 'An effective configuration without what its kind of queue does not have: a log and a strict queue have one lane';
 
 create or replace function holdfast._effective(queue text, config jsonb) returns jsonb language sql stable
   return (select holdfast._of_kind(holdfast._builtin() || e.merged
@@ -1082,11 +1135,6 @@ as $$
 declare
   v_queue holdfast.queue := holdfast._queue(_check_ordering.queue);
 begin
-  if effective ->> 'ordering' = 'strict' then
-    perform holdfast._check_field('shards', (effective ->> 'shards')::numeric = 1, effective -> 'shards', '1 where ordering is strict: one lane');
-    perform holdfast._check_field('priorities', (effective -> 'priorities') <@ jsonb_build_array((effective ->> 'priority_default')::numeric, 0),
-      effective -> 'priorities', 'nothing but priority_default where ordering is strict: one lane');
-  end if;
   if 'strict' in (effective ->> 'ordering', v_queue.ordering) and effective ->> 'ordering' is distinct from coalesce(v_queue.ordering, 'none')
      and holdfast._count_upto(v_queue, 1) > 0 then
     perform holdfast._fail('QH310', 'the ordering of a queue with messages in it cannot be changed to or from strict',
@@ -1097,7 +1145,20 @@ begin
     perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from (select l.id from holdfast.lane l where l.queue_id = v_queue.id order by l.id) l;
   end if;
 end $$;
-comment on function holdfast._check_ordering is 'Refuse an ordering that does not go with the lanes or the messages of a queue';
+comment on function holdfast._check_ordering is 'Refuse an ordering that does not go with the messages of a queue';
+
+create or replace function holdfast._check_strict(config jsonb) returns void language plpgsql stable
+as $$
+begin
+  -- What the queue itself says: defaults that ask for more lanes are for the others.
+  if config ->> 'ordering' = 'strict' then
+    perform holdfast._check_field('shards', coalesce((config ->> 'shards')::numeric, 1) = 1, config -> 'shards', '1 where ordering is strict: one lane');
+    perform holdfast._check_field('priorities',
+      coalesce(config -> 'priorities', '[]') <@ jsonb_build_array(holdfast._effective('', config) -> 'priority_default', 0),
+      config -> 'priorities', 'nothing but priority_default where ordering is strict: one lane');
+  end if;
+end $$;
+comment on function holdfast._check_strict is 'Refuse settings of a strict queue that would give it several lanes';
 
 create or replace function holdfast._copy_to_lanes(queue text) returns void language plpgsql volatile
 as $$
@@ -1171,6 +1232,7 @@ begin
   perform holdfast._check_config(create_queue.config);
   v_config := holdfast._merge('{}', create_queue.config);
   perform holdfast._check_kind(v_config, v_config ->> 'kind');
+  perform holdfast._check_strict(v_config);
   if holdfast._create_queue(create_queue.queue, v_config) then
     return true;
   end if;
@@ -1197,6 +1259,7 @@ begin
   end if;
   v_queue.config := holdfast._merge(v_queue.config, configure_queue.config);
   perform holdfast._check_kind(v_queue.config, v_queue.kind);
+  perform holdfast._check_strict(v_queue.config);
   v_effective := holdfast._effective(v_queue.name, v_queue.config);
   update holdfast.queue q set config = v_queue.config where q.id = v_queue.id;
   perform holdfast._apply(v_queue.name, v_effective);
@@ -1335,10 +1398,6 @@ comment on function holdfast.drop_queue is 'Remove a queue and all its messages;
 -- holdfast.boot says so. Where it is missing or speaks of another database, _boot_lane() starts over: every
 -- lease has expired, the cursor goes back to the start.
 -- Lock order: lane locks by lane id, before any row.
-
-create or replace function holdfast._lane_lock() returns int language sql immutable
-  return 1215261796;
-comment on function holdfast._lane_lock is 'The class of the advisory locks on lanes; the object is the lane id';
 
 create or replace function holdfast._make_sequence(kind text, name text, options text) returns regclass language plpgsql volatile
 as $$
@@ -1558,6 +1617,18 @@ exception
 end $$;
 comment on function holdfast._readable is 'Can these registers be read?';
 
+create or replace function holdfast._renew(register regclass, name text) returns regclass language plpgsql volatile
+as $$
+begin
+  -- Whoever has used it holds a lock on it until his transaction ends: dropping it would wait for that.
+  if holdfast._readable(array[register]) then
+    perform setval(register, 0);
+    return register;
+  end if;
+  return holdfast._register(_renew.name);
+end $$;
+comment on function holdfast._renew is 'A register as if new: set to 0, also if this transaction rolls back; made anew only if it cannot be read';
+
 create or replace function holdfast._repair_queue(queue holdfast.queue, unreadable_only boolean) returns int
 language plpgsql volatile
 as $$
@@ -1565,13 +1636,14 @@ declare
   v_lane holdfast.lane;
   v_lanes int := 0;
 begin
-  if not (unreadable_only and holdfast._readable(array[queue.asleep, queue.depth, queue.counted_at])) then
-    execute format('drop sequence %s, %s, %s', queue.asleep, queue.depth, queue.counted_at);
+  if not (unreadable_only and holdfast._readable(array[queue.asleep, queue.depth, queue.counted_at, queue.throttle])) then
     update holdfast.queue q set
-      asleep = holdfast._register('asleep_' || q.id),
-      depth = holdfast._register('depth_' || q.id),
-      counted_at = holdfast._register('counted_at_' || q.id)
+      asleep = holdfast._renew(q.asleep, 'asleep_' || q.id),
+      depth = holdfast._renew(q.depth, 'depth_' || q.id),
+      counted_at = holdfast._renew(q.counted_at, 'counted_at_' || q.id),
+      throttle = case when q.throttle is not null then holdfast._renew(q.throttle, 'throttle_' || q.id) end
     where q.id = queue.id;
+    perform holdfast._copy_to_lanes(queue.name);
   end if;
   for v_lane in select l.* from holdfast.lane l where l.queue_id = queue.id order by l.id loop
     perform pg_advisory_xact_lock(holdfast._lane_lock(), v_lane.id);
@@ -1629,13 +1701,16 @@ declare
   v_lanes int := 0;
 begin
   perform holdfast._check_isolation('repair');
+  -- Before any lane is held.
+  if repair.queue is null then
+    perform holdfast._repair_limiters(unreadable_only);
+  end if;
   for v_queue in select q.name from holdfast.queue q where q.name = coalesce(repair.queue, q.name) order by q.id loop
     v_lanes := v_lanes + holdfast._repair_patiently(v_queue, unreadable_only);
   end loop;
   if not found and repair.queue is not null then
     perform holdfast._no_queue(repair.queue);
   end if;
-  perform holdfast._repair_limits(repair.queue, unreadable_only);
   return v_lanes;
 end $$;
 comment on function holdfast.repair is
@@ -1920,7 +1995,7 @@ declare
   v_gone int;
 begin
   -- One at a time; whoever comes second has nothing to do.
-  if not pg_try_advisory_xact_lock(holdfast._lane_lock() + 4, 0) then
+  if not pg_try_advisory_xact_lock(holdfast._archive_lock(), 0) then
     return '{"dropped": 0, "made": 0, "forgotten": 0, "more": false}';
   end if;
   v_gone := holdfast._forget_old(at, 5000);
@@ -1989,11 +2064,11 @@ begin
     select distinct ((_lock_keys.queue_id::bigint << 10) + (hashtext(k) & 1023) & 2147483647)::int as bucket
     from unnest(keys) k where k is not null order by bucket
   loop
-    perform pg_advisory_xact_lock(holdfast._lane_lock() + class, v_bucket);
+    perform pg_advisory_xact_lock(class, v_bucket);
   end loop;
 end $$;
 comment on function holdfast._lock_keys is
-  'Lock the buckets of these keys until the transaction ends, in order of their numbers. class 2: ordering keys; 3: keys; 4: idempotency keys';
+  'Lock the buckets of these keys until the transaction ends, in order of their numbers; class: which kind of keys (15_lock.sql)';
 
 create or replace function holdfast._pass_baton(queue_id int, keys text[], orders bigint[], heads boolean[], at timestamptz) returns void
 language plpgsql volatile
@@ -2303,12 +2378,12 @@ begin
   select bool_or(d.key is not null or d.idempotency_key is not null) into v_singly from unnest(drafts) d;
   -- Before ids and numbers are drawn: whoever sent with one of these keys before has committed then.
   if queue.ordering is not null then
-    perform holdfast._lock_keys(2, queue.id, case when queue.ordering = 'strict' then '{""}'::text[]
-                                                  else array(select d.ordering_key from unnest(drafts) d) end);
+    perform holdfast._lock_keys(holdfast._line_lock(), queue.id,
+      case when queue.ordering = 'strict' then '{""}'::text[] else array(select d.ordering_key from unnest(drafts) d) end);
   end if;
   if v_singly then
-    perform holdfast._lock_keys(3, queue.id, array(select d.key from unnest(drafts) d));
-    perform holdfast._lock_keys(4, queue.id, array(select d.idempotency_key from unnest(drafts) d));
+    perform holdfast._lock_keys(holdfast._key_lock(), queue.id, array(select d.key from unnest(drafts) d));
+    perform holdfast._lock_keys(holdfast._idempotency_lock(), queue.id, array(select d.idempotency_key from unnest(drafts) d));
   end if;
   select jsonb_object_agg(p.priority, holdfast._ids(queue, p.priority)) into v_lanes
   from (select distinct coalesce(d.priority, queue.priority_default)::smallint as priority from unnest(drafts) d) p;
@@ -2318,6 +2393,9 @@ begin
       v_stored := v_stored || holdfast._store_one(queue, v_draft, (v_lanes ->> coalesce(v_draft.priority, queue.priority_default)::text)::regclass, at);
     end loop;
   else
+    if queue.max_depth is not null then
+      perform holdfast._check_depth(queue, cardinality(drafts));
+    end if;
     with stored as (
       insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
                                     correlation_id, max_deliveries, ordering_key, order_no)
@@ -2349,6 +2427,10 @@ begin
   end if;
   if v_id is not null then
     return v_id;
+  end if;
+  -- Only now: what replaces a message, or was sent before, adds nothing.
+  if queue.max_depth is not null then
+    perform holdfast._check_depth(queue, 1);
   end if;
   insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
                                 correlation_id, max_deliveries, ordering_key, order_no, key, idempotency_key, payload_hash)
@@ -2409,7 +2491,7 @@ begin
   if v_keys = '{}' then
     return '{}';
   end if;
-  perform holdfast._lock_keys(4, queue.id, v_keys);
+  perform holdfast._lock_keys(holdfast._idempotency_lock(), queue.id, v_keys);
   return (select coalesce(jsonb_object_agg(f.key, f.id), '{}') from (
     select m.origin ->> 'idempotency_key' as key, min(m.id) as id from holdfast.message m
     where m.id = any (_free_idempotency_keys.ids) and m.origin ? 'idempotency_key' group by 1) f
@@ -2427,7 +2509,7 @@ declare
 begin
   perform holdfast._check_isolation('discard_key');
   -- Whoever is sending with this key is waited for: what it sent goes too.
-  perform holdfast._lock_keys(3, v_queue.id, array[discard_key.key]);
+  perform holdfast._lock_keys(holdfast._key_lock(), v_queue.id, array[discard_key.key]);
   return holdfast.discard(discard_key.queue, array(
     select m.id from holdfast.message m where m.queue_id = v_queue.id and m.key = discard_key.key order by m.id limit 10000));
 end $$;
@@ -2526,6 +2608,7 @@ begin
     end if;
     v_due := holdfast._due_at(delay, deliver_at, v_now);
     v_expires := holdfast._expires_at(ttl, expires_at, v_now, v_queue.ttl);
+    perform holdfast._hurry(v_queue.fast and alone);
     if num_nonnulls(ordering_key, key, idempotency_key, v_queue.ordering) > 0 then
       return (holdfast._store(holdfast._queue(send.queue),
         array[(payload, body, content_type, headers, priority, v_due, v_expires, correlation_id, tag, max_deliveries,
@@ -2534,7 +2617,6 @@ begin
     if v_queue.max_depth is not null then
       perform holdfast._check_depth(holdfast._queue(send.queue), 1);
     end if;
-    perform holdfast._hurry(v_queue.fast and alone);
     v_queue.ids := coalesce(v_queue.ids, holdfast._ids(holdfast._queue(send.queue), priority));
   end if;
 
@@ -2580,12 +2662,12 @@ begin
     perform holdfast._check_append(queue, max(num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries,
                                                              d.ordering_key, d.key, d.idempotency_key))) from unnest(drafts) d;
   end if;
-  if queue.max_depth is not null then
-    perform holdfast._check_depth(queue, cardinality(drafts));
-  end if;
   if queue.ordering is not null
      or exists (select from unnest(drafts) d where num_nonnulls(d.ordering_key, d.key, d.idempotency_key) > 0) then
     return holdfast._store_with_keys(queue, drafts, at);
+  end if;
+  if queue.max_depth is not null then
+    perform holdfast._check_depth(queue, cardinality(drafts));
   end if;
   select jsonb_object_agg(p.priority, holdfast._ids(queue, p.priority)) into v_lanes
   from (select distinct coalesce(d.priority, queue.priority_default)::smallint as priority from unnest(drafts) d) p;
@@ -2643,6 +2725,9 @@ begin
   if coalesce(cardinality(payloads), 0) = 0 then
     return '{}';
   end if;
+  if v_queue.fast then
+    perform holdfast._hurry(alone);
+  end if;
   if num_nonnulls(ordering_key, key, idempotency_key, v_queue.ordering) > 0 then
     return holdfast._store(v_queue, (
       select array_agg((p.payload, null, send_batch.content_type, send_batch.headers, send_batch.priority, v_due, v_expires,
@@ -2652,9 +2737,6 @@ begin
   end if;
   if v_queue.max_depth is not null then
     perform holdfast._check_depth(v_queue, cardinality(payloads));
-  end if;
-  if v_queue.fast then
-    perform holdfast._hurry(alone);
   end if;
 
   v_ids := holdfast._ids(v_queue, priority);
@@ -2995,11 +3077,11 @@ comment on function holdfast._pace_gaps is 'When to look at gaps next: 5 ms, dou
 -- happens under an advisory lock in a subtransaction that is always undone: that lets go of the lock at once, also
 -- after an error, while the register keeps what was written. A bucket that has too little is seen without the lock.
 -- What was taken stays taken when the transaction rolls back.
--- Lock order: lane locks, then a bucket; a bucket's holder waits for nobody.
-
-create or replace function holdfast._bucket_lock() returns int language sql immutable
-  return holdfast._lane_lock() + 2;
-comment on function holdfast._bucket_lock is 'The class of the advisory locks on buckets; the object is the limiter''s id, or the negative of the queue''s';
+--
+-- A name is a row, and freeing it is a change like any other: uncommitted, nobody sees it. So take_rate locks the row
+-- (FOR KEY SHARE) of a limiter that has been full for nine minutes, and maintain() frees, under a row lock, only what has been
+-- full for ten: nobody takes tokens from a name that is about to go.
+-- Lock order: lane locks, then a limiter's row, then a bucket; a bucket's holder waits for nobody.
 
 create or replace function holdfast._tokens(mark bigint, brim bigint, step float8, burst int) returns int language sql immutable
   return least(floor((brim - mark) / step + 1e-6), burst)::int;
@@ -3086,6 +3168,10 @@ begin
   if burst not between 1 and 1000000 then
     perform holdfast._fail('QH701', 'burst is out of range', format('Got %s.', burst), 'burst takes 1 to 1,000,000; the default is one second''s worth.');
   end if;
+  if coalesce(burst, ceil(rate)) / rate > extract(epoch from interval '10 years') then
+    perform holdfast._fail('QH701', 'the bucket would take over ten years to fill', format('Got a burst of %s at %s a second.', burst, rate),
+      'burst / rate is at most ten years, 315,576,000 seconds.');
+  end if;
   if want is null or want not between 0 and 1000000 or (partial is not true and want > coalesce(burst, ceil(rate))) then
     perform holdfast._fail('QH701', 'want is out of range', format('Got %s.', coalesce(want::text, 'null')),
       'want takes 0 to 1,000,000, and no more than burst unless partial is true.');
@@ -3104,8 +3190,13 @@ declare
   v_limiter record;
 begin
   perform holdfast._check_rate(limiter, rate, burst, want, partial);
-  select l.id, l.register into v_limiter from holdfast.limiter l where l.name = take_rate.limiter;
-  if not found then
+  select l.id, l.register, coalesce(pg_sequence_last_value(l.register), 0) as mark into v_limiter
+  from holdfast.limiter l where l.name = take_rate.limiter;
+  if v_limiter.mark < holdfast._us(holdfast.now() - interval '9 minutes') * 1000 and want > 0 then
+    -- maintain() may be about to free it: whoever has its row first is waited for, and then the name is another limiter's.
+    select l.id, l.register into v_limiter from holdfast.limiter l where l.name = take_rate.limiter for key share;
+  end if;
+  if v_limiter.id is null then
     v_limiter := holdfast._make_limiter(take_rate.limiter);
   end if;
   return holdfast._spend(v_limiter.register, v_limiter.id, want, rate, coalesce(burst, ceil(rate)::int), partial is true, holdfast.now());
@@ -3118,6 +3209,7 @@ as $$
 declare
   v_limiter holdfast.limiter;
   v_free int;
+  v_mark bigint;
 begin
   select l.id into v_free from holdfast.limiter l where l.name is null order by l.id limit 1 for update skip locked;
   if v_free is null and (select count(*) from holdfast.limiter) >= 10000 then
@@ -3127,7 +3219,7 @@ begin
   -- Two first users of a name: the second waits here until the first has committed.
   if v_free is not null then
     begin
-      update holdfast.limiter l set name = _make_limiter.limiter, freed_at = null where l.id = v_free;
+      update holdfast.limiter l set name = _make_limiter.limiter, freed_at = null where l.id = v_free returning setval(l.register, 0) into v_mark;
     exception
       when unique_violation then null;
     end;
@@ -3140,46 +3232,69 @@ begin
 end $$;
 comment on function holdfast._make_limiter is 'The limiter of a name, made if it is not there: out of a free one, or anew';
 
+create or replace function holdfast._drop_limiter(id int, register regclass) returns boolean
+language plpgsql volatile set lock_timeout = '10ms'
+as $$
+begin
+  execute format('drop sequence %s', register);
+  delete from holdfast.limiter l where l.id = _drop_limiter.id;
+  return true;
+exception
+  when lock_not_available or deadlock_detected then return false;
+end $$;
+comment on function holdfast._drop_limiter is
+  'Drop a free limiter. false: a transaction that has used its register is still open, and is not waited for';
+
 create or replace function holdfast._tidy_limiters(at timestamptz) returns int language plpgsql volatile
 as $$
 declare
   v_from int;
+  v_idle bigint := holdfast._us(at - interval '10 minutes') * 1000;
+  v_full int[];
   v_freed int;
+  v_busy int := 0;
   v_old record;
 begin
   -- Somewhere: every limiter's turn comes, and no position is to be kept.
   select floor(random() * max(l.id))::int into v_from from holdfast.limiter l;
   -- A bucket that has been full for ten minutes says no more than a new one.
-  update holdfast.limiter l set name = null, freed_at = at where l.id = any (array(
+  v_full := array(
     select s.id from (select l.id, l.register from holdfast.limiter l where l.id >= v_from and l.name is not null order by l.id limit 1000) s
-    where coalesce(pg_sequence_last_value(s.register), 0) < holdfast._us(at - interval '10 minutes') * 1000
-    for update skip locked));
+    where coalesce(pg_sequence_last_value(s.register), 0) < v_idle);
+  -- Look again when the row is locked: from then on nobody takes from it (take_rate locks the row of one that is idle), but
+  -- somebody may have just before.
+  update holdfast.limiter l set name = null, freed_at = at
+  where l.id = any (array(select f.id from holdfast.limiter f where f.id = any (v_full) and f.name is not null for update skip locked))
+    and coalesce(pg_sequence_last_value(l.register), 0) < v_idle;
   get diagnostics v_freed = row_count;
   for v_old in
     select l.id, l.register from holdfast.limiter l
     where l.name is null and l.freed_at < at - interval '1 hour' order by l.id desc limit 100 for update skip locked
   loop
-    execute format('drop sequence %s', v_old.register);
-    delete from holdfast.limiter l where l.id = v_old.id;
+    v_busy := v_busy + case when holdfast._drop_limiter(v_old.id, v_old.register) then 0 else 1 end;
+    -- This may be called under lane locks: it waits 50 ms in all.
+    exit when v_busy = 5;
   end loop;
   return v_freed;
 end $$;
 comment on function holdfast._tidy_limiters is
   'Free limiters that were not used for ten minutes, 1,000 a call; drop the registers of some that have been free for an hour';
 
-create or replace function holdfast._repair_limits(queue text, unreadable_only boolean) returns void language plpgsql volatile
+create or replace function holdfast._repair_limiters(unreadable_only boolean) returns void language plpgsql volatile
 as $$
+declare
+  v_limiter record;
 begin
-  update holdfast.queue q set throttle = holdfast._register('throttle_' || q.id)
-  where q.name = coalesce(_repair_limits.queue, q.name) and q.throttle is not null
-    and not (unreadable_only and holdfast._readable(array[q.throttle]));
-  update holdfast.lane l set throttle = q.throttle from holdfast.queue q
-  where q.name = coalesce(_repair_limits.queue, q.name) and l.queue_id = q.id and l.throttle is distinct from q.throttle
-    and l.throughput_limit is not null;
-  update holdfast.limiter l set register = holdfast._register('limiter_' || l.id)
-  where _repair_limits.queue is null and not (unreadable_only and holdfast._readable(array[l.register]));
+  -- One that is being dropped, or taken into use, needs no repair.
+  for v_limiter in select l.id, l.register from holdfast.limiter l order by l.id for key share skip locked loop
+    if not holdfast._readable(array[v_limiter.register]) then
+      update holdfast.limiter l set register = holdfast._register('limiter_' || l.id) where l.id = v_limiter.id;
+    elsif not unreadable_only then
+      perform setval(v_limiter.register, 0);
+    end if;
+  end loop;
 end $$;
-comment on function holdfast._repair_limits is 'Make the registers of buckets anew, all or those that cannot be read: they are full then';
+comment on function holdfast._repair_limiters is 'Fill the buckets of limiters, all or those that cannot be read';
 
 -- 60_claim.sql
 -- Claiming: hand out messages under a lease.
@@ -3556,6 +3671,10 @@ begin
     end if;
     if v_lane.paused or v_lane.throttle is not null then
       exit when v_lane.paused;
+      -- Also where nothing is to be had: a look at the bucket keeps a lock on its register.
+      if alone is not true then
+        perform holdfast._limit_transaction();
+      end if;
       v_allowed := coalesce(v_allowed, holdfast._allowance(v_lane, v_left));
       v_left := least(v_left, v_allowed);
       exit when v_left = 0;
@@ -4268,8 +4387,8 @@ begin
     return;
   end if;
   -- Before the lane locks: whoever has sent with one of these keys and is still open is waited for.
-  perform holdfast._lock_keys(2, v_target.id, array_agg(case v_target.ordering when 'strict' then '' when 'key' then d.origin ->> 'ordering_key' end)),
-          holdfast._lock_keys(4, v_target.id, array_agg(d.origin ->> 'idempotency_key'))
+  perform holdfast._lock_keys(holdfast._line_lock(), v_target.id, array_agg(case v_target.ordering when 'strict' then '' when 'key' then d.origin ->> 'ordering_key' end)),
+          holdfast._lock_keys(holdfast._idempotency_lock(), v_target.id, array_agg(d.origin ->> 'idempotency_key'))
   from holdfast._dead(v_grave, v_queue.name, redrive.ids, filter, "limit") d;
   -- Under the lane locks nobody claims a dead letter while it is being moved.
   perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from
@@ -4342,7 +4461,7 @@ begin
   if target.ordering is not null then
     v_keys := array(select case target.ordering when 'strict' then '' else m.origin ->> 'ordering_key' end
                     from holdfast.message m where m.id = any (_move_back.ids));
-    perform holdfast._lock_keys(2, target.id, v_keys);
+    perform holdfast._lock_keys(holdfast._line_lock(), target.id, v_keys);
   end if;
   v_free := holdfast._free_idempotency_keys(target, _move_back.ids);
   v_xid := pg_current_xact_id();
@@ -4836,6 +4955,10 @@ begin
   elsif not found then
     perform holdfast._fail('QH411', format('target queue "%s" does not exist', left(replay.target, 200)), 'Nothing was sent.',
       'Create it with holdfast.create_queue, or check the spelling.');
+  end if;
+  -- A log has one lane, and its numbers are drawn by appends alone.
+  if v_target.kind = 'log' then
+    perform holdfast._not_a_queue(v_target.name);
   end if;
   select array_agg(f.id) as ids, min(f.ended_at) as first, max(f.ended_at) as last into v_found from (
     select a.id, a.ended_at from holdfast.archive a
@@ -5388,7 +5511,7 @@ language plpgsql volatile
 as $$
 begin
   -- Undone on purpose, which lets go of the lock at once; registers keep what was written.
-  perform pg_advisory_xact_lock(holdfast._lane_lock() + 3, lane.id);
+  perform pg_advisory_xact_lock(holdfast._mark_lock(), lane.id);
   mark := coalesce(pg_sequence_last_value(lane.gap_turn), 0);
   horizon := coalesce(pg_sequence_last_value(lane.gap_walk), 0);
   if mark = old_mark and new_mark > mark then
@@ -6171,7 +6294,7 @@ begin
       return v_did || '{"more": true}';
     end if;
     -- The row lock keeps the queue from being dropped meanwhile, and nobody is waited for.
-    if pg_try_advisory_xact_lock(holdfast._lane_lock() + 1, v_queue.id) then
+    if pg_try_advisory_xact_lock(holdfast._upkeep_lock(), v_queue.id) then
       perform from holdfast.queue q where q.id = v_queue.id for key share skip locked;
       if found then
         v_did := holdfast._add_up(v_did, holdfast._maintain_queue(v_queue, until));
@@ -6653,7 +6776,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '6d04cb1cd9562a9f2d752e7c36e329affd7682fe7bd794c1c30862fc14cb019d', false);
+values (0, 'functions', '1e1f7ffe293d8243d8f9ff0b4fdcc25cc58b65bbc30685ce8f1444d802239a09', false);
 \else
 do $install$
 begin
@@ -6666,7 +6789,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '6d04cb1cd9562a9f2d752e7c36e329affd7682fe7bd794c1c30862fc14cb019d')
+            (0, '1e1f7ffe293d8243d8f9ff0b4fdcc25cc58b65bbc30685ce8f1444d802239a09')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

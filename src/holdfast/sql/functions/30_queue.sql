@@ -150,8 +150,10 @@ comment on function holdfast._merge is 'Overrides after a change: null takes a f
 create or replace function holdfast._of_kind(effective jsonb) returns jsonb language sql immutable
   return case effective ->> 'kind' when 'log'
     then effective || '{"dead_letter": false, "ttl": null, "throughput_limit": null, "priority_default": 0, "priorities": [0], "shards": 1}'
-    else effective || '{"retention": null}' end;
-comment on function holdfast._of_kind is 'An effective configuration without what its kind of queue does not have: a log has one lane';
+    else effective || '{"retention": null}'
+         || case effective ->> 'ordering' when 'strict'
+              then jsonb_build_object('shards', 1, 'priorities', jsonb_build_array(effective -> 'priority_default')) else '{}' end end;
+comment on function holdfast._of_kind is 'An effective configuration without what its kind of queue does not have: a log and a strict queue have one lane';
 
 create or replace function holdfast._effective(queue text, config jsonb) returns jsonb language sql stable
   return (select holdfast._of_kind(holdfast._builtin() || e.merged
@@ -207,11 +209,6 @@ as $$
 declare
   v_queue holdfast.queue := holdfast._queue(_check_ordering.queue);
 begin
-  if effective ->> 'ordering' = 'strict' then
-    perform holdfast._check_field('shards', (effective ->> 'shards')::numeric = 1, effective -> 'shards', '1 where ordering is strict: one lane');
-    perform holdfast._check_field('priorities', (effective -> 'priorities') <@ jsonb_build_array((effective ->> 'priority_default')::numeric, 0),
-      effective -> 'priorities', 'nothing but priority_default where ordering is strict: one lane');
-  end if;
   if 'strict' in (effective ->> 'ordering', v_queue.ordering) and effective ->> 'ordering' is distinct from coalesce(v_queue.ordering, 'none')
      and holdfast._count_upto(v_queue, 1) > 0 then
     perform holdfast._fail('QH310', 'the ordering of a queue with messages in it cannot be changed to or from strict',
@@ -222,7 +219,20 @@ begin
     perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from (select l.id from holdfast.lane l where l.queue_id = v_queue.id order by l.id) l;
   end if;
 end $$;
-comment on function holdfast._check_ordering is 'Refuse an ordering that does not go with the lanes or the messages of a queue';
+comment on function holdfast._check_ordering is 'Refuse an ordering that does not go with the messages of a queue';
+
+create or replace function holdfast._check_strict(config jsonb) returns void language plpgsql stable
+as $$
+begin
+  -- What the queue itself says: defaults that ask for more lanes are for the others.
+  if config ->> 'ordering' = 'strict' then
+    perform holdfast._check_field('shards', coalesce((config ->> 'shards')::numeric, 1) = 1, config -> 'shards', '1 where ordering is strict: one lane');
+    perform holdfast._check_field('priorities',
+      coalesce(config -> 'priorities', '[]') <@ jsonb_build_array(holdfast._effective('', config) -> 'priority_default', 0),
+      config -> 'priorities', 'nothing but priority_default where ordering is strict: one lane');
+  end if;
+end $$;
+comment on function holdfast._check_strict is 'Refuse settings of a strict queue that would give it several lanes';
 
 create or replace function holdfast._copy_to_lanes(queue text) returns void language plpgsql volatile
 as $$
@@ -296,6 +306,7 @@ begin
   perform holdfast._check_config(create_queue.config);
   v_config := holdfast._merge('{}', create_queue.config);
   perform holdfast._check_kind(v_config, v_config ->> 'kind');
+  perform holdfast._check_strict(v_config);
   if holdfast._create_queue(create_queue.queue, v_config) then
     return true;
   end if;
@@ -322,6 +333,7 @@ begin
   end if;
   v_queue.config := holdfast._merge(v_queue.config, configure_queue.config);
   perform holdfast._check_kind(v_queue.config, v_queue.kind);
+  perform holdfast._check_strict(v_queue.config);
   v_effective := holdfast._effective(v_queue.name, v_queue.config);
   update holdfast.queue q set config = v_queue.config where q.id = v_queue.id;
   perform holdfast._apply(v_queue.name, v_effective);

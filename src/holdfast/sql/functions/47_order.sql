@@ -32,11 +32,11 @@ begin
     select distinct ((_lock_keys.queue_id::bigint << 10) + (hashtext(k) & 1023) & 2147483647)::int as bucket
     from unnest(keys) k where k is not null order by bucket
   loop
-    perform pg_advisory_xact_lock(holdfast._lane_lock() + class, v_bucket);
+    perform pg_advisory_xact_lock(class, v_bucket);
   end loop;
 end $$;
 comment on function holdfast._lock_keys is
-  'Lock the buckets of these keys until the transaction ends, in order of their numbers. class 2: ordering keys; 3: keys; 4: idempotency keys';
+  'Lock the buckets of these keys until the transaction ends, in order of their numbers; class: which kind of keys (15_lock.sql)';
 
 create or replace function holdfast._pass_baton(queue_id int, keys text[], orders bigint[], heads boolean[], at timestamptz) returns void
 language plpgsql volatile

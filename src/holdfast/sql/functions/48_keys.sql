@@ -61,12 +61,12 @@ begin
   select bool_or(d.key is not null or d.idempotency_key is not null) into v_singly from unnest(drafts) d;
   -- Before ids and numbers are drawn: whoever sent with one of these keys before has committed then.
   if queue.ordering is not null then
-    perform holdfast._lock_keys(2, queue.id, case when queue.ordering = 'strict' then '{""}'::text[]
-                                                  else array(select d.ordering_key from unnest(drafts) d) end);
+    perform holdfast._lock_keys(holdfast._line_lock(), queue.id,
+      case when queue.ordering = 'strict' then '{""}'::text[] else array(select d.ordering_key from unnest(drafts) d) end);
   end if;
   if v_singly then
-    perform holdfast._lock_keys(3, queue.id, array(select d.key from unnest(drafts) d));
-    perform holdfast._lock_keys(4, queue.id, array(select d.idempotency_key from unnest(drafts) d));
+    perform holdfast._lock_keys(holdfast._key_lock(), queue.id, array(select d.key from unnest(drafts) d));
+    perform holdfast._lock_keys(holdfast._idempotency_lock(), queue.id, array(select d.idempotency_key from unnest(drafts) d));
   end if;
   select jsonb_object_agg(p.priority, holdfast._ids(queue, p.priority)) into v_lanes
   from (select distinct coalesce(d.priority, queue.priority_default)::smallint as priority from unnest(drafts) d) p;
@@ -76,6 +76,9 @@ begin
       v_stored := v_stored || holdfast._store_one(queue, v_draft, (v_lanes ->> coalesce(v_draft.priority, queue.priority_default)::text)::regclass, at);
     end loop;
   else
+    if queue.max_depth is not null then
+      perform holdfast._check_depth(queue, cardinality(drafts));
+    end if;
     with stored as (
       insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
                                     correlation_id, max_deliveries, ordering_key, order_no)
@@ -107,6 +110,10 @@ begin
   end if;
   if v_id is not null then
     return v_id;
+  end if;
+  -- Only now: what replaces a message, or was sent before, adds nothing.
+  if queue.max_depth is not null then
+    perform holdfast._check_depth(queue, 1);
   end if;
   insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
                                 correlation_id, max_deliveries, ordering_key, order_no, key, idempotency_key, payload_hash)
@@ -167,7 +174,7 @@ begin
   if v_keys = '{}' then
     return '{}';
   end if;
-  perform holdfast._lock_keys(4, queue.id, v_keys);
+  perform holdfast._lock_keys(holdfast._idempotency_lock(), queue.id, v_keys);
   return (select coalesce(jsonb_object_agg(f.key, f.id), '{}') from (
     select m.origin ->> 'idempotency_key' as key, min(m.id) as id from holdfast.message m
     where m.id = any (_free_idempotency_keys.ids) and m.origin ? 'idempotency_key' group by 1) f
@@ -185,7 +192,7 @@ declare
 begin
   perform holdfast._check_isolation('discard_key');
   -- Whoever is sending with this key is waited for: what it sent goes too.
-  perform holdfast._lock_keys(3, v_queue.id, array[discard_key.key]);
+  perform holdfast._lock_keys(holdfast._key_lock(), v_queue.id, array[discard_key.key]);
   return holdfast.discard(discard_key.queue, array(
     select m.id from holdfast.message m where m.queue_id = v_queue.id and m.key = discard_key.key order by m.id limit 10000));
 end $$;

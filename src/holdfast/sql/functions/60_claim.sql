@@ -372,6 +372,10 @@ begin
     end if;
     if v_lane.paused or v_lane.throttle is not null then
       exit when v_lane.paused;
+      -- Also where nothing is to be had: a look at the bucket keeps a lock on its register.
+      if alone is not true then
+        perform holdfast._limit_transaction();
+      end if;
       v_allowed := coalesce(v_allowed, holdfast._allowance(v_lane, v_left));
       v_left := least(v_left, v_allowed);
       exit when v_left = 0;

@@ -146,8 +146,8 @@ begin
     return;
   end if;
   -- Before the lane locks: whoever has sent with one of these keys and is still open is waited for.
-  perform holdfast._lock_keys(2, v_target.id, array_agg(case v_target.ordering when 'strict' then '' when 'key' then d.origin ->> 'ordering_key' end)),
-          holdfast._lock_keys(4, v_target.id, array_agg(d.origin ->> 'idempotency_key'))
+  perform holdfast._lock_keys(holdfast._line_lock(), v_target.id, array_agg(case v_target.ordering when 'strict' then '' when 'key' then d.origin ->> 'ordering_key' end)),
+          holdfast._lock_keys(holdfast._idempotency_lock(), v_target.id, array_agg(d.origin ->> 'idempotency_key'))
   from holdfast._dead(v_grave, v_queue.name, redrive.ids, filter, "limit") d;
   -- Under the lane locks nobody claims a dead letter while it is being moved.
   perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from
@@ -220,7 +220,7 @@ begin
   if target.ordering is not null then
     v_keys := array(select case target.ordering when 'strict' then '' else m.origin ->> 'ordering_key' end
                     from holdfast.message m where m.id = any (_move_back.ids));
-    perform holdfast._lock_keys(2, target.id, v_keys);
+    perform holdfast._lock_keys(holdfast._line_lock(), target.id, v_keys);
   end if;
   v_free := holdfast._free_idempotency_keys(target, _move_back.ids);
   v_xid := pg_current_xact_id();

@@ -137,7 +137,7 @@ language plpgsql volatile
 as $$
 begin
   -- Undone on purpose, which lets go of the lock at once; registers keep what was written.
-  perform pg_advisory_xact_lock(holdfast._lane_lock() + 3, lane.id);
+  perform pg_advisory_xact_lock(holdfast._mark_lock(), lane.id);
   mark := coalesce(pg_sequence_last_value(lane.gap_turn), 0);
   horizon := coalesce(pg_sequence_last_value(lane.gap_walk), 0);
   if mark = old_mark and new_mark > mark then
