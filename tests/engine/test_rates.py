@@ -203,7 +203,8 @@ def test_repair_makes_registers_anew_that_cannot_be_read(engine: Engine) -> None
     registers = "select array[l.register::oid, q.throttle::oid] from holdfast.limiter l, holdfast.queue q"
     unreadable = engine.look(registers)
     engine.conn.execute(
-        "create or replace function holdfast._readable(registers regclass[]) returns boolean language sql volatile"
+        "create or replace function holdfast._readable(registers regclass[])"
+        " returns boolean language sql volatile"
         f" return not registers::oid[] && '{{{unreadable[0]}, {unreadable[1]}}}'".encode()
     )
 

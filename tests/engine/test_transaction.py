@@ -4,7 +4,7 @@
 2. A savepoint rolls back the sends after it, and only those.
 3. A transaction that claims, works, acks and sends on does all of it or nothing.
 4. Creating a queue, and sending to a new priority, roll back without a trace.
-5. max_depth: sends that rolled back do not fill a queue, acks make room again, and only what a send adds counts.
+5. max_depth: sends that rolled back do not fill a queue, acks make room again; only what a send adds counts.
 """
 
 from __future__ import annotations

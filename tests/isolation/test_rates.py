@@ -107,7 +107,8 @@ def test_an_open_send_with_an_ordering_key_stops_no_limiter(scene: Scene) -> Non
     sender, taker = scene.session("sender").begin(), scene.session("taker")
     sender.execute("select holdfast.send('lines', ordering_key => 'k')")
     bucket = scene.watcher.value("select max(objid::int) from pg_locks where locktype = 'advisory'")
-    scene.watcher.execute("select setval(pg_get_serial_sequence('holdfast.limiter', 'id'), %s, false)", [bucket])
+    identity = "select setval(pg_get_serial_sequence('holdfast.limiter', 'id'), %s, false)"
+    scene.watcher.execute(identity, [bucket])
     scene.watcher.execute("select holdfast.take_rate('a', 10, want => 0)")
 
     taker.execute("set lock_timeout = '5s'")
