@@ -666,12 +666,13 @@ comment on function holdfast._time is 'The time that a register holds';
 --   class              object                                     taken by
 --   _lane_lock         lane id                                    whoever moves a lane: claim, sweep, repair, drop
 --   _upkeep_lock       queue id                                   maintain, for its steps of a queue; never waited for
---   _line_lock         a queue's bucket of ordering keys          sends and redrives to an ordered queue
+--   _line_lock         a queue's bucket of ordering keys          sends and redrives to an ordered queue, replays to a strict one
 --   _key_lock          a queue's bucket of keys                   sends with a key, discard_key
 --   _idempotency_lock  a queue's bucket of idempotency keys       sends with one, redrive
 --   _bucket_lock       limiter id, or the negative queue id       take_rate and limited claims, for a moment
 --   _mark_lock         lane id of a log                           read, for its pair of registers, for a moment
 --   _archive_lock      0                                          maintain, for the archive; never waited for
+--   _grave_lock        hash of a queue's name                     who names a dead-letter queue (shared), or makes one strict
 --
 -- Lock order: lines, keys, idempotency keys, each by bucket; then lanes by id or priority; then the momentary ones,
 -- whose holders wait for nobody.
@@ -707,6 +708,10 @@ comment on function holdfast._mark_lock is 'The class of the advisory locks on m
 create or replace function holdfast._archive_lock() returns int language sql immutable
   return 1215261803;
 comment on function holdfast._archive_lock is 'The class of the advisory lock on the upkeep of the archive; the object is 0';
+
+create or replace function holdfast._grave_lock() returns int language sql immutable
+  return 1215261804;
+comment on function holdfast._grave_lock is 'The class of the advisory locks on names of dead-letter queues; the object is a hash of the name';
 
 -- 20_checks.sql
 -- Checks: what a caller may pass, and how it is told.
@@ -1093,6 +1098,7 @@ as $$
 begin
   perform holdfast._check_field('dead_letter', effective -> 'dead_letter' <> to_jsonb(_apply.queue), effective -> 'dead_letter',
                                 'another queue than this one');
+  perform holdfast._check_grave(_apply.queue, effective);
   perform holdfast._check_ordering(_apply.queue, effective);
   update holdfast.queue q set
     kind = effective ->> 'kind',
@@ -1129,6 +1135,34 @@ begin
   perform holdfast._apply_kind(_apply.queue, effective);
 end $$;
 comment on function holdfast._apply is 'Write an effective configuration into the typed columns, and make the lanes it names';
+
+create or replace function holdfast._check_grave(queue text, effective jsonb) returns void language plpgsql volatile
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(_check_grave.queue);
+  v_grave text := case when effective -> 'dead_letter' <> 'false' then effective ->> 'dead_letter' end;
+  v_strict boolean := effective ->> 'ordering' = 'strict';
+  v_other text;
+begin
+  -- A burial waits for nobody, so it cannot queue up for its place in a line. Whoever makes that queue strict at this
+  -- moment, or names this one, is waited for; neither queue need be there yet, so the lock is on the name.
+  if v_grave is not null and v_grave is distinct from v_queue.dead_letter then
+    perform pg_advisory_xact_lock_shared(holdfast._grave_lock(), hashtext(v_grave));
+  end if;
+  if v_strict and v_queue.ordering is distinct from 'strict' then
+    perform pg_advisory_xact_lock(holdfast._grave_lock(), hashtext(v_queue.name));
+  end if;
+  if exists (select from holdfast.queue q where q.name = v_grave and q.ordering = 'strict') then
+    perform holdfast._fail('QH104', 'bad value for dead_letter', format('The queue "%s" is strict: it takes no dead letters.', v_grave),
+      format('Let dead_letter of "%s" name a queue that is not strict, or be false.', v_queue.name));
+  end if;
+  select q.name into v_other from holdfast.queue q where v_strict and q.dead_letter = v_queue.name order by q.id limit 1;
+  if found then
+    perform holdfast._fail('QH104', 'bad value for ordering', format('The queue "%s" buries its dead in it, and a strict queue takes no dead letters.', v_other),
+      format('Give "%s" another dead_letter first, or false.', v_other));
+  end if;
+end $$;
+comment on function holdfast._check_grave is 'Refuse a strict queue as a dead-letter queue, from either side';
 
 create or replace function holdfast._check_ordering(queue text, effective jsonb) returns void language plpgsql volatile
 as $$
@@ -4918,6 +4952,7 @@ comment on function holdfast.purge is
 
 -- 79_replay.sql
 -- Replaying: messages of the archive sent once more, as new messages. The archive stays as it is.
+-- Lock order: the target's row, then the line of a strict target, as a send does.
 
 create or replace function holdfast._check_replay("from" timestamptz, "to" timestamptz, outcomes text[]) returns void
 language plpgsql immutable
@@ -4969,6 +5004,10 @@ begin
   if v_found.ids is null then
     return;
   end if;
+  -- Before ids and numbers are drawn, as in a send.
+  if v_target.ordering = 'strict' then
+    perform holdfast._lock_keys(holdfast._line_lock(), v_target.id, '{""}');
+  end if;
   return query select r.* from holdfast._resend(v_queue, v_target, v_found.ids, v_found.first, v_found.last, holdfast.now()) r;
   perform holdfast._wake(v_target);
 end $$;
@@ -4982,29 +5021,32 @@ declare
   v_lanes jsonb;
   v_xid xid8;
 begin
-  select jsonb_object_agg(l.priority, holdfast._ids(target, l.priority)) into v_lanes
+  -- A strict queue is one line, in one lane.
+  select jsonb_object_agg(l.priority, holdfast._ids(target, case when target.ordering = 'strict' then target.priority_default else l.priority end))
+  into v_lanes
   from (select distinct l.priority from unnest(_resend.ids) i(id) join holdfast.lane l on l.id = i.id >> 40) l;
   v_xid := pg_current_xact_id();
   return query
     with numbered as materialized (
-      select a.*, l.priority, nextval((v_lanes ->> l.priority::text)::regclass) as resent_id
+      select a.*, l.priority, nextval((v_lanes ->> l.priority::text)::regclass) as resent_id,
+             case when target.ordering = 'strict' then nextval('holdfast.order_no') end as resent_no
       from unnest(_resend.ids) with ordinality i(id, nth)
         cross join lateral (select a.* from holdfast.archive a where a.id = i.id and a.ended_at >= first and a.ended_at <= last offset 0) a
         cross join lateral (select l.priority from holdfast.lane l where l.id = i.id >> 40 offset 0) l
     ), resent as (
       insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
-                                    max_deliveries, origin)
+                                    max_deliveries, ordering_key, order_no, origin)
       select n.resent_id, target.id, at, at + target.ttl, n.payload, n.body, n.content_type, n.headers, n.tag, n.correlation_id,
-             n.max_deliveries,
+             n.max_deliveries, case when target.ordering = 'strict' then '' end, n.resent_no,
              coalesce(n.origin, '{}') || jsonb_strip_nulls(jsonb_build_object(
                'queue', queue.name, 'id', n.id, 'root_id', coalesce((n.origin ->> 'root_id')::bigint, n.id), 'outcome', n.outcome,
                'ended_at', n.ended_at, 'enqueued_at', n.enqueued_at, 'deliveries', n.deliveries, 'priority', n.priority, 'key', n.key,
-               'ordering_key', n.ordering_key, 'replays', coalesce((n.origin ->> 'replays')::int, 0) + 1, 'replayed_at', at))
+               'ordering_key', nullif(n.ordering_key, ''), 'replays', coalesce((n.origin ->> 'replays')::int, 0) + 1, 'replayed_at', at))
       from numbered n
     )
     select n.id, n.resent_id, n.ended_at from numbered n;
 end $$;
-comment on function holdfast._resend is 'Send messages of the archive as new ones, at the priority they had';
+comment on function holdfast._resend is 'Send messages of the archive as new ones, at the priority they had; into a strict queue at the end of its line';
 
 -- 80_report.sql
 -- Reports: figures, leases, and the messages themselves. Nothing here changes a message.
@@ -6776,7 +6818,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '1e1f7ffe293d8243d8f9ff0b4fdcc25cc58b65bbc30685ce8f1444d802239a09', false);
+values (0, 'functions', '1c7981abffe06b9204ec14af1e03e84c4a39ec84b777dca70b8bf4fd830b1071', false);
 \else
 do $install$
 begin
@@ -6789,7 +6831,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '1e1f7ffe293d8243d8f9ff0b4fdcc25cc58b65bbc30685ce8f1444d802239a09')
+            (0, '1c7981abffe06b9204ec14af1e03e84c4a39ec84b777dca70b8bf4fd830b1071')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
