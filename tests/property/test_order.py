@@ -91,11 +91,20 @@ class OrderMachine(RuleBasedStateMachine):
     # --- sending
 
     @rule(
-        line=keys, priority=st.sampled_from((0, 0, 5)), delay=spans, ttl=spans, undone=st.integers(0, 4),
+        line=keys,
+        priority=st.sampled_from((0, 0, 5)),
+        delay=spans,
+        ttl=spans,
+        undone=st.integers(0, 4),
         key=st.sampled_from((None, None, "x")),
     )
     def send(
-        self, line: str | None, priority: int, delay: timedelta | None, ttl: timedelta | None, undone: int,
+        self,
+        line: str | None,
+        priority: int,
+        delay: timedelta | None,
+        ttl: timedelta | None,
+        undone: int,
         key: str | None,
     ) -> None:
         model = self.model
@@ -108,8 +117,12 @@ class OrderMachine(RuleBasedStateMachine):
         if undone == 0:
             return
         sent = Message(
-            id, "" if self.strict else line, model.payloads, model.now + (delay or timedelta()),
-            model.now + ttl if ttl else None, key,
+            id,
+            "" if self.strict else line,
+            model.payloads,
+            model.now + (delay or timedelta()),
+            model.now + ttl if ttl else None,
+            key,
         )
         before = model.named(id)
         if before is None:
@@ -165,9 +178,7 @@ class OrderMachine(RuleBasedStateMachine):
 
     def _forget_expired(self) -> None:
         """Claims end what has expired when they meet it: the model asks which are gone."""
-        there = {
-            id for (id,) in self.engine.conn.execute("select id from holdfast.message").fetchall()
-        }
+        there = {id for (id,) in self.engine.conn.execute("select id from holdfast.message").fetchall()}
         gone = [m for m in self.model.live if m.id not in there]
         assert all(m.expired(self.model.now) and m.token is None for m in gone), f"lost: {gone}"
         self.model.live = [m for m in self.model.live if m.id in there]
@@ -186,9 +197,7 @@ class OrderMachine(RuleBasedStateMachine):
         delay = data.draw(spans) if verb == "nack" else None
         options = {"delay": delay or timedelta()} if verb == "nack" else {}
         with self.engine.conn.transaction(force_rollback=undone == 0):
-            settled, _ = self.engine.settle(
-                verb, message.token, [message.id], queue=self.queue, **options
-            )
+            settled, _ = self.engine.settle(verb, message.token, [message.id], queue=self.queue, **options)
         assert settled == [message.id]
         if undone == 0:
             return
@@ -300,7 +309,10 @@ class OrderMachine(RuleBasedStateMachine):
 
 
 QUICK = settings(
-    max_examples=25, stateful_step_count=40, derandomize=True, deadline=None,
+    max_examples=25,
+    stateful_step_count=40,
+    derandomize=True,
+    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 LONG = settings(QUICK, max_examples=300, stateful_step_count=60, derandomize=False)

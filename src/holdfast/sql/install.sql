@@ -4769,7 +4769,8 @@ comment on function holdfast.unblock is
 -- Purging: end all messages of a queue that are in some state, a bounded number a call.
 --
 -- What is purged ends as discarded, so a queue that keeps that keeps it. Under the lane lock; what somebody has locked
--- (an ack in an open transaction) is left alone. The cursor passes fresh messages that were purged: sends that were
+-- (an ack in an open transaction) is left alone, and so is an ordered message whose successor somebody has locked: its end
+-- would wait for that, and the lane with it. The cursor passes fresh messages that were purged: sends that were
 -- open then are written down as gaps, never jumped over.
 
 create or replace function holdfast._check_purge(states text[]) returns void language plpgsql immutable
@@ -4783,6 +4784,16 @@ begin
   end if;
 end $$;
 comment on function holdfast._check_purge is 'Refuse bad states of purge';
+
+create or replace function holdfast._end_purged(lane holdfast.lane, ids bigint[], at timestamptz) returns int language plpgsql volatile
+as $$
+begin
+  if lane.ordering is not null then
+    ids := holdfast._can_end(lane.queue_id, ids);
+  end if;
+  return cardinality(holdfast._end(lane.queue_id, ids, 'discarded', at));
+end $$;
+comment on function holdfast._end_purged is 'Under the lane lock: end these locked messages, but for those that would wait for somebody; returns how many';
 
 create or replace function holdfast._purge_fresh(lane holdfast.lane, "limit" int, at timestamptz, out gone int, out passed int)
 language plpgsql volatile
@@ -4826,9 +4837,9 @@ create or replace function holdfast._purge_due(lane holdfast.lane, lo timestampt
 language plpgsql volatile
 as $$
 begin
-  return cardinality(holdfast._end(lane.queue_id, array(
+  return holdfast._end_purged(lane, array(
     select m.id from holdfast.message m where m.id >> 40 = lane.id and m.due_at > lo and m.due_at <= hi
-    order by m.due_at, m.id limit _purge_due."limit" for update skip locked), 'discarded', at));
+    order by m.due_at, m.id limit _purge_due."limit" for update skip locked), at);
 end $$;
 comment on function holdfast._purge_due is 'Under the lane lock: end messages that are due between two times';
 
@@ -4852,9 +4863,27 @@ begin
                    order by l.deadline limit _purge_in_flight."limit" for update skip locked) l
       cross join lateral unnest(l.ids) i
     limit _purge_in_flight."limit");
+  if lane.ordering is not null then
+    -- First: what was taken out of a lease has to end.
+    v_ids := holdfast._can_end(lane.queue_id, v_ids);
+  end if;
   return cardinality(holdfast._end(lane.queue_id, holdfast._take_from_leases(v_ids), 'discarded', at));
 end $$;
 comment on function holdfast._purge_in_flight is 'Under the lane lock: end messages that are in flight; their ids leave the leases';
+
+create or replace function holdfast._is_left(lane holdfast.lane, states text[], at timestamptz) returns boolean language plpgsql volatile
+as $$
+begin
+  return ('in_flight' = any (states) and exists (
+           select from holdfast.lease l cross join lateral unnest(l.ids) i join holdfast.message m on m.id = i where l.lane_id = lane.id))
+      or ('blocked' = any (states) and exists (select from holdfast.message m where m.id >> 40 = lane.id and m.due_at = 'infinity'))
+      or ('scheduled' = any (states) and exists (
+           select from holdfast.message m where m.id >> 40 = lane.id and m.due_at > at and m.due_at < 'infinity'))
+      or ('ready' = any (states) and (exists (
+           select from holdfast.message m where m.id >> 40 = lane.id and m.due_at > '-infinity' and m.due_at <= at)
+         or exists (select from holdfast._in_gaps(lane))));
+end $$;
+comment on function holdfast._is_left is 'After a purge of an ordered lane: has it left a message in these states, since its end would have waited for somebody?';
 
 create or replace function holdfast._purge_lane(lane holdfast.lane, states text[], "limit" int, at timestamptz, out gone int, out more boolean)
 language plpgsql volatile
@@ -4875,16 +4904,16 @@ begin
   end if;
   if 'ready' = any (states) and gone < "limit" then
     gone := gone + holdfast._purge_due(lane, '-infinity', at, "limit" - gone, at);
-    gone := gone + cardinality(holdfast._end(lane.queue_id, array(
+    gone := gone + holdfast._end_purged(lane, array(
       select m.id from holdfast.message m where m.id = any (array(select g.id from holdfast._in_gaps(lane) g limit greatest("limit" - gone, 0)))
-      for update skip locked), 'discarded', at));
+      for update skip locked), at);
     if gone < "limit" then
       v_fresh := holdfast._purge_fresh(lane, "limit" - gone, at);
       more := v_fresh.passed = "limit" - gone;
       gone := gone + v_fresh.gone;
     end if;
   end if;
-  more := more or gone >= "limit";
+  more := more or gone >= "limit" or (lane.ordering is not null and holdfast._is_left(lane, states, at));
 end $$;
 comment on function holdfast._purge_lane is 'Under the lane lock: end messages in these states. more: there may be others';
 
@@ -6818,7 +6847,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '1c7981abffe06b9204ec14af1e03e84c4a39ec84b777dca70b8bf4fd830b1071', false);
+values (0, 'functions', '75fd5114f4b73eaea67bdb4d86f2814c53be5bcb5f00d5fc4d5633402f17ec91', false);
 \else
 do $install$
 begin
@@ -6831,7 +6860,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '1c7981abffe06b9204ec14af1e03e84c4a39ec84b777dca70b8bf4fd830b1071')
+            (0, '75fd5114f4b73eaea67bdb4d86f2814c53be5bcb5f00d5fc4d5633402f17ec91')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
