@@ -6,7 +6,8 @@
    beside it.
 3. A released message was not worked on: it can be replaced.
 4. Of an idempotency key one message lives: the same payload answers with its id, another is an error.
-   Once it has ended, in whatever way but death, the key is free.
+   Once it has ended, in whatever way but death, the key is free; so too once its time to live is over,
+   unless it is in flight.
 5. A dead letter keeps its keys in origin, and gets them back when it is sent back, an idempotency key
    only if it is free.
 6. Batches treat keys as single sends do, one after the other.
@@ -172,6 +173,45 @@ def test_once_the_message_has_ended_its_key_is_free(queue: Engine, end: str) -> 
 
 
 # --- 5: dead letters -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("payload", [1, 2])
+@pytest.mark.parametrize("options", [{}, {"delay": "1 s"}])
+def test_a_message_that_has_expired_has_given_its_key_up(
+    queue: Engine, options: dict[str, Any], payload: int
+) -> None:
+    queue.value("configure_queue", queue="q", config={"keep": ["expired"]})
+    first = queue.send(1, idempotency_key="k", ttl="10 s", **options)
+    queue.at(T0 + 10 * SECOND)
+
+    second = queue.send(payload, idempotency_key="k", ttl="1 h")
+
+    assert second != first
+    assert queue.row("message", queue="q", id=first)["state"] == "expired"
+    assert [row["id"] for row in queue.claim(10)] == [second]
+
+
+def test_a_message_in_flight_keeps_its_key_over_its_time_to_live(queue: Engine) -> None:
+    first = queue.send(1, idempotency_key="k", ttl="10 s")
+    token = queue.claim_one()["token"]
+    queue.at(T0 + 11 * SECOND)
+
+    assert queue.send(1, idempotency_key="k") == first
+    assert queue.settle("ack", token) == ([first], [])
+
+
+def test_the_line_of_an_expired_message_goes_on_when_its_key_is_used_again(engine: Engine) -> None:
+    engine.create("q", ordering="key")
+    engine.send(1, idempotency_key="k", ordering_key="a", ttl="10 s", delay="5 s")
+    engine.send(2, ordering_key="a")
+    assert engine.claim(10) == []
+    engine.at(T0 + 11 * SECOND)
+
+    engine.send(3, idempotency_key="k", ordering_key="a")
+
+    (row,) = engine.claim(10)
+    engine.settle("ack", row["token"])
+    assert [row["payload"], *payloads(engine.claim(10))] == [2, 3]
 
 
 def test_a_dead_letter_keeps_its_keys_in_its_origin_and_gets_them_back(queue: Engine) -> None:
