@@ -9,7 +9,7 @@
    Once it has ended, in whatever way but death, the key is free; so too once its time to live is over,
    unless it is in flight.
 5. A dead letter keeps its keys in origin, and gets them back when it is sent back, an idempotency key
-   only if it is free.
+   only if it is free. Where a message of its key lives it is not sent back; of several, the first is.
 6. Batches treat keys as single sends do, one after the other.
 7. discard_key ends the messages of a key.
 8. A key goes with an ordering key: what replaces a message has its place in the line.
@@ -244,6 +244,67 @@ def test_two_deaths_of_one_key_are_two_dead_letters(queue: Engine) -> None:
 
     assert len(moved) == 2
     assert sorted(payloads(queue.claim(10))) == [1, 2]
+
+
+def redrive(engine: Engine, **options: Any) -> list[Any]:
+    """Send dead letters back; their payloads."""
+    moved = [row["new_id"] for row in engine.rows("redrive", queue="q", **options)]
+    return [engine.row("message", queue=options.get("target", "q"), id=id)["payload"] for id in moved]
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_dead_letter_stays_where_it_is_while_a_newer_message_of_its_key_lives(
+    queue: Engine, held: bool
+) -> None:
+    grave = queue.kill(queue.send(1, key="k", max_deliveries=1))
+    newer = queue.send(2, key="k")
+    token = queue.claim_one()["token"] if held else None
+
+    assert redrive(queue) == []
+    assert [row["id"] for row in queue.rows("browse", queue="q", state="dead")] == [grave]
+
+    queue.settle("ack", token or queue.claim_one()["token"], [newer])
+    assert redrive(queue) == [1]
+
+
+def test_those_that_stay_do_not_keep_others_from_being_sent_back(queue: Engine) -> None:
+    for n in range(5):
+        queue.kill(queue.send(n, key="k", max_deliveries=1))
+    queue.kill(queue.send("other", max_deliveries=1))
+    queue.send(5, key="k")
+
+    assert redrive(queue, limit=2) == ["other"]
+
+
+def test_of_several_dead_letters_of_a_key_the_first_is_sent_back(queue: Engine) -> None:
+    for n in (1, 2):
+        queue.kill(queue.send(n, key="k", max_deliveries=1))
+    queue.kill(queue.send(3, key="l", max_deliveries=1))
+
+    assert redrive(queue) == [1, 3]
+    assert redrive(queue) == []
+    assert payloads(queue.claim(10)) == [1, 3]
+
+
+def test_in_another_line_or_queue_a_message_of_the_same_key_is_another(engine: Engine) -> None:
+    engine.create("q", ordering="key")
+    engine.create("elsewhere")
+    for n in (1, 2):
+        engine.kill(engine.send(n, key="k", ordering_key="a", max_deliveries=1))
+    engine.send(3, key="k", ordering_key="b")
+
+    assert redrive(engine, limit=1) == [1]
+    assert redrive(engine, target="elsewhere") == [2]
+
+
+def test_what_replaces_a_message_that_was_dead_has_no_origin(queue: Engine) -> None:
+    queue.kill(queue.send(1, key="k", max_deliveries=1))
+    redrive(queue)
+    queue.send(2, key="k")
+
+    row = queue.claim_one()
+
+    assert (row["payload"], row["origin"], row["last_error"]) == (2, None, None)
 
 
 # --- 6, 7: batches, discard ---------------------------------------------------------------------------------

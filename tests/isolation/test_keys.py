@@ -9,6 +9,7 @@
    lock_timeout allows.
    An expired one that somebody has locked, or whose line would have to wait, still answers.
 5. discard_key waits for whoever is sending with the key.
+6. redrive waits for whoever is sending with the key of a dead letter, and leaves that where it is.
 """
 
 from __future__ import annotations
@@ -172,3 +173,18 @@ def test_an_expired_message_that_cannot_end_now_still_has_its_idempotency_key(
 
     assert meanwhile == ids["first"]
     assert sender.send(ordering_key="a", idempotency_key="i") not in ids.values()
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_redrive_waits_for_whoever_sends_with_the_key_of_a_dead_letter(scene: Scene, commits: bool) -> None:
+    sender, admin = scene.session("sender"), scene.session("admin")
+    sender.send(key="k", max_deliveries=1)
+    ((token, _, _),) = sender.claim()
+    sender.nack(token)
+    sender.begin().send(key="k")
+    moving = admin.start(lambda: admin.execute("select * from holdfast.redrive('q')")).blocked_by(sender)
+
+    end(sender, commits)
+
+    assert len(moving.result()) == (0 if commits else 1)
+    assert scene.watcher.value("select count(*) from holdfast.message where key = 'k'") == 1

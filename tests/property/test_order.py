@@ -46,6 +46,11 @@ class Message:
     deadline: datetime = T0
     blocks: bool = False
 
+    @property
+    def name(self) -> tuple[object, ...]:
+        """What can be sent back once."""
+        return (self.payload,) if self.key is None else (self.key, self.line)
+
     def expired(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now
 
@@ -232,14 +237,21 @@ class OrderMachine(RuleBasedStateMachine):
 
     @rule()
     def redrive(self) -> None:
+        """Of each key one goes back, unless a message of it lives."""
+        self._forget_expired()
         moved = self.engine.rows("redrive", queue=self.queue)
-        dead, self.model.dead = self.model.dead, []
-        assert len(moved) == len(dead)
-        entries = {m.payload: m for m in dead}
+        entries = {m.payload: m for m in self.model.dead}
+        living = {(m.key, m.line) for m in self.model.live}
+        wanted = {m.name for m in self.model.dead if m.key is None or (m.key, m.line) not in living}
+        names = []
         for row in moved:
             entry = self.engine.row("message", queue=self.queue, id=row["new_id"])
             old = entries[entry["payload"]]
+            names.append(old.name)
+            self.model.dead.remove(old)
             self.model.live.append(Message(row["new_id"], old.line, old.payload, self.model.now, key=old.key))
+        assert len(names) == len(set(names))
+        assert set(names) == wanted
 
     @rule(data=st.data(), how=st.sampled_from(("retry", "skip")))
     def unblock(self, data: st.DataObject, how: str) -> None:
