@@ -12,7 +12,7 @@
    only if it is free. Where a message of its key lives it is not sent back; of several, the first is.
 6. Batches treat keys as single sends do, one after the other.
 7. discard_key ends the messages of a key.
-8. A key goes with an ordering key: what replaces a message has its place in the line.
+8. A key goes with an ordering key: what replaces a message has its place in the line, and its own delay.
 """
 
 from __future__ import annotations
@@ -374,3 +374,52 @@ def test_the_same_key_in_another_line_is_another_message(engine: Engine) -> None
     engine.create("q", ordering="key")
 
     assert engine.send(1, ordering_key="a", key="k") != engine.send(2, ordering_key="b", key="k")
+
+
+def parked(engine: Engine) -> tuple[int, int]:
+    """A line of three: the first in flight, the second, with a key, parked; its id and the first's token."""
+    engine.create("q", ordering="key")
+    engine.send(1, ordering_key="a")
+    second = engine.send(2, ordering_key="a", key="k")
+    engine.send(3, ordering_key="a")
+    (head,) = engine.claim(10)
+    assert engine.stats()["blocked"] == 2
+    return second, head["token"]
+
+
+def test_the_delay_of_what_replaces_a_parked_message_counts(engine: Engine) -> None:
+    second, token = parked(engine)
+
+    assert engine.send("late", ordering_key="a", key="k", delay="10 s") == second
+
+    engine.settle("ack", token)
+    assert engine.claim(10) == []
+    engine.at(T0 + 10 * SECOND)
+    (row,) = engine.claim(10)
+    engine.settle("ack", row["token"])
+    assert [row["payload"], *payloads(engine.claim(10))] == ["late", 3]
+
+
+def test_a_delay_that_is_over_before_the_head_ends_parks_the_message_again(engine: Engine) -> None:
+    _, token = parked(engine)
+    engine.send("late", ordering_key="a", key="k", delay="10 s")
+    engine.at(T0 + 10 * SECOND)
+
+    assert engine.claim(10) == []
+    assert engine.stats()["blocked"] == 2
+    engine.settle("ack", token)
+
+    (row,) = engine.claim(10)
+    engine.settle("ack", row["token"])
+    assert [row["payload"], *payloads(engine.claim(10))] == ["late", 3]
+
+
+def test_without_a_delay_what_replaces_a_parked_message_stays_parked(engine: Engine) -> None:
+    _, token = parked(engine)
+    engine.send("late", ordering_key="a", key="k", delay="10 s")
+    engine.send("now", ordering_key="a", key="k")
+
+    assert engine.claim(10) == []
+    engine.settle("ack", token)
+
+    assert payloads(engine.claim(10)) == ["now"]

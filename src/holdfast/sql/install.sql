@@ -2495,7 +2495,9 @@ begin
   update holdfast.message m set
     enqueued_at = at, expires_at = draft.expires_at, payload = draft.payload, body = draft.body, content_type = draft.content_type,
     headers = draft.headers, tag = draft.tag, correlation_id = draft.correlation_id, max_deliveries = draft.max_deliveries,
-    last_error = null, origin = null, due_at = case when m.due_at = 'infinity' then m.due_at else coalesce(draft.due_at, least(m.due_at, at)) end
+    last_error = null, origin = null,
+    -- A parked one waits for its time first, then a claim parks it again if it still stands behind a head.
+    due_at = coalesce(draft.due_at, case when m.due_at = 'infinity' then m.due_at else least(m.due_at, at) end)
   where m.id = v_id;
   return v_id;
 end $$;
@@ -6924,7 +6926,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'b59dde3835fbb6a95948a67506a909896bbd97c4703406592fdf2560d896dfb5', false);
+values (0, 'functions', '8e9abfe7f11562e7c0caab99e5f2eabc04f88c0f081f0e72d9b4f951cd0b5468', false);
 \else
 do $install$
 begin
@@ -6937,7 +6939,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, 'b59dde3835fbb6a95948a67506a909896bbd97c4703406592fdf2560d896dfb5')
+            (0, '8e9abfe7f11562e7c0caab99e5f2eabc04f88c0f081f0e72d9b4f951cd0b5468')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
