@@ -2236,6 +2236,8 @@ declare
   v_over bigint[];
   v_free bigint[];
   v_taken bigint[];
+  v_bytes bigint := 0;
+  v_full boolean := false;
 begin
   loop
     select array_agg(c.id order by c.due_at, c.id) filter (where c.over is not true), array_agg(c.id) filter (where c.over)
@@ -2249,20 +2251,21 @@ begin
     exit when v_ids is null and v_over is null;
     if v_ids is not null then
       v_free := (holdfast._in_order(lane, v_ids, want, at)).taken;
-      with fitting as (
-        select f.id, f.nth from (
-          select c.id, c.nth, sum(coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0)) over (order by c.nth)
-                 - coalesce(pg_column_size(m.payload), 0) - coalesce(pg_column_size(m.body), 0) as before
-          from unnest(v_free) with ordinality c(id, nth) join holdfast.message m on m.id = c.id) f
-        where f.before < holdfast._answer_bytes()
+      with sized as (
+        select c.id, c.nth, coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0) as bytes
+        from unnest(v_free) with ordinality c(id, nth) join holdfast.message m on m.id = c.id
+      ), fitting as (
+        select f.id, f.nth, f.upto from (select s.*, v_bytes + sum(s.bytes) over (order by s.nth) as upto from sized s) f
+        where f.upto - f.bytes < holdfast._answer_bytes()
       ), held as (
-        update holdfast.message m set due_at = '-infinity' from fitting f where m.id = f.id returning m.id, f.nth
+        update holdfast.message m set due_at = '-infinity' from fitting f where m.id = f.id returning m.id, f.nth, f.upto
       )
-      select array_agg(h.id order by h.nth) into v_free from held h;
+      select array_agg(h.id order by h.nth), coalesce(max(h.upto), v_bytes) into v_free, v_bytes from held h;
+      v_full := v_bytes >= holdfast._answer_bytes();
       v_taken := v_taken || v_free;
       want := want - coalesce(cardinality(v_free), 0);
     end if;
-    exit when want <= 0 or clock_timestamp() > v_began + interval '20 ms';
+    exit when want <= 0 or v_full or clock_timestamp() > v_began + interval '20 ms';
     v_rows := least(500, greatest(v_rows * 4, 50));
   end loop;
   return v_taken;
@@ -6926,7 +6929,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '8e9abfe7f11562e7c0caab99e5f2eabc04f88c0f081f0e72d9b4f951cd0b5468', false);
+values (0, 'functions', '8cdcc278858572e24df0e0643b5471bd1952bc622ff4209463db6cdf3844ba2a', false);
 \else
 do $install$
 begin
@@ -6939,7 +6942,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '8e9abfe7f11562e7c0caab99e5f2eabc04f88c0f081f0e72d9b4f951cd0b5468')
+            (0, '8cdcc278858572e24df0e0643b5471bd1952bc622ff4209463db6cdf3844ba2a')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
