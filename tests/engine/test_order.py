@@ -7,6 +7,7 @@
 4. However a head ends, its line goes on: acked, dead, discarded, expired, failed.
 5. A dead letter that is sent back goes to the end of its line.
 6. on_dead = block: a dead head blocks its line until it is retried, in its place, or skipped, or discarded.
+   Meanwhile its time to live stands still.
 7. A strict queue is one line; it hands out one message at a time, whatever is asked for, and however
    messages come in. It takes no dead letters of other queues.
 8. An audit finds what is parked behind nobody, and leaves alone what is parked behind a head.
@@ -16,7 +17,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -295,6 +296,49 @@ def test_a_retry_delivers_the_dead_head_first(blocked: Engine) -> None:
     blocked.value("unblock", queue="q", key="a")
 
     assert work(blocked) == [[1, 4], [2], [3]]
+
+
+def dead_head(engine: Engine, *, dies_after: timedelta, **config: Any) -> int:
+    """A line whose head has 10 s to live, is dead, and blocks; its id."""
+    engine.create("q", ordering="key", on_dead="block", max_deliveries=1, **config)
+    (id,) = line(engine, 1, ttl="10 s")
+    token = engine.claim_one(lease="1 h")["token"]
+    engine.at(T0 + dies_after)
+    engine.settle("nack", token)
+    return id
+
+
+@pytest.mark.parametrize("in_flight", [True, False])
+def test_a_dead_head_does_not_expire_while_it_blocks(engine: Engine, in_flight: bool) -> None:
+    id = dead_head(engine, dies_after=4 * SECOND, expire_in_flight=in_flight)
+    engine.at(T0 + 60 * SECOND)
+
+    engine.value("maintain")
+    engine.claim(10)
+
+    assert engine.row("message", queue="q", id=id)["state"] == "blocked"
+
+
+def test_a_retry_gives_the_dead_head_the_time_to_live_that_was_left(engine: Engine) -> None:
+    id = dead_head(engine, dies_after=4 * SECOND)
+    engine.at(T0 + 60 * SECOND)
+    engine.value("unblock", queue="q", key="a")
+
+    assert engine.row("message", queue="q", id=id)["expires_at"] == T0 + 66 * SECOND
+    engine.at(T0 + 66 * SECOND)
+    assert engine.claim(10) == []
+
+
+@pytest.mark.parametrize(("ttl", "expires_at"), [(None, None), ("5 s", T0 + 65 * SECOND)])
+def test_a_retry_delivers_a_head_that_had_no_time_left_when_it_died(
+    engine: Engine, ttl: str | None, expires_at: datetime | None
+) -> None:
+    id = dead_head(engine, dies_after=11 * SECOND, ttl=ttl)
+    engine.at(T0 + 60 * SECOND)
+    engine.value("unblock", queue="q", key="a")
+
+    assert engine.row("message", queue="q", id=id)["expires_at"] == expires_at
+    assert payloads(engine.claim(10)) == [1]
 
 
 def test_a_skip_moves_the_dead_head_to_the_dead_letters(blocked: Engine) -> None:

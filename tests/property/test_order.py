@@ -45,6 +45,7 @@ class Message:
     token: int | None = None
     deadline: datetime = T0
     blocks: bool = False
+    died_at: datetime = T0
 
     @property
     def name(self) -> tuple[object, ...]:
@@ -52,7 +53,14 @@ class Message:
         return (self.payload,) if self.key is None else (self.key, self.line)
 
     def expired(self, now: datetime) -> bool:
-        return self.expires_at is not None and self.expires_at <= now
+        return self.expires_at is not None and self.expires_at <= now and not self.blocks
+
+    def retry(self, now: datetime) -> None:
+        """Its time to live has stood still; if none was left, it has none any more."""
+        if self.expires_at:
+            left = self.expires_at - self.died_at
+            self.expires_at = now + left if left > timedelta() else None
+        self.blocks, self.deliveries, self.due_at = False, 0, now
 
     def free(self, now: datetime) -> bool:
         return self.token is None and not self.blocks and self.due_at <= now
@@ -219,7 +227,7 @@ class OrderMachine(RuleBasedStateMachine):
         if message.deliveries < BUDGET:
             return
         if self.blocking and message.line is not None:
-            message.blocks, message.expires_at = True, None
+            message.blocks, message.died_at = True, self.model.now
         else:
             self.model.live.remove(message)
             self.model.dead.append(message)
@@ -262,7 +270,7 @@ class OrderMachine(RuleBasedStateMachine):
             return
         message = data.draw(st.sampled_from(blocking))
         self.engine.value("unblock", queue=self.queue, key=message.line or None, how=how)
-        message.blocks, message.deliveries, message.due_at = False, 0, self.model.now
+        message.retry(self.model.now)
         if how == "skip":
             self.model.live.remove(message)
             self.model.dead.append(message)
@@ -300,14 +308,14 @@ class OrderMachine(RuleBasedStateMachine):
         self.engine.at(self.model.now)
         for message in [m for m in self.model.live if m.blocks]:
             self.engine.value("unblock", queue=self.queue, key=message.line or None)
-            message.blocks, message.deliveries, message.due_at = False, 0, self.model.now
+            message.retry(self.model.now)
         empty = 0
         while empty < 4:
             self._expire_leases()
             for message in [m for m in self.model.live if m.blocks]:
                 self.engine.value("sweep", queue=self.queue)
                 self.engine.value("unblock", queue=self.queue, key=message.line or None)
-                message.blocks, message.deliveries, message.due_at = False, 0, self.model.now
+                message.retry(self.model.now)
             rows = self.engine.claim(10, queue=self.queue)
             self._forget_expired()
             self._check(rows, held=False)

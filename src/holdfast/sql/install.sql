@@ -4360,7 +4360,7 @@ declare
   v_stay bigint[];
 begin
   with blocking as (
-    update holdfast.message m set due_at = 'infinity', blocks_since = at, expires_at = null
+    update holdfast.message m set due_at = 'infinity', blocks_since = at
     where m.id = any (_block.ids) and m.ordering_key is not null returning m.id
   )
   select coalesce(array_agg(b.id), '{}') into v_stay from blocking b;
@@ -4647,7 +4647,7 @@ comment on function holdfast.discard is
 --
 -- claim ends what it meets; this is maintain()'s part. It walks the index of messages with a time to live, lane by
 -- lane under the lane lock, so that no claim takes a message while it ends. What somebody has locked is left for later.
--- A message in flight is passed over, unless the queue says expire_in_flight.
+-- A message in flight is passed over, unless the queue says expire_in_flight; so is a dead head that blocks its line.
 --
 -- The walk goes on from where it stopped, by (expires_at, id). Having come to the end it starts from the bottom again:
 -- at once while that is cheap; where dead index entries make it dear (a held snapshot), 20 times as long as it took
@@ -4683,18 +4683,20 @@ declare
   v_held bigint[];
 begin
   with met as materialized (
-    select m.id, m.expires_at,
+    select m.id, m.expires_at, m.blocks_since is not null as dead,
            (m.due_at > '-infinity') is true or (m.due_at is null and (m.id >= start or coalesce((
              select g.hi >= m.id from holdfast.gap g where g.lane_id = lane.id and g.lo <= m.id order by g.lo desc limit 1), false))) as free
     from holdfast.message m
     where m.id >> 40 = lane.id and (m.expires_at, m.id) > (from_at, from_id) and m.expires_at <= at
     order by m.expires_at, m.id limit 1000
   )
-  select coalesce(array_agg(c.id) filter (where c.free), '{}'), coalesce(array_agg(c.id) filter (where not c.free), '{}'), count(*),
+  select coalesce(array_agg(c.id) filter (where c.free and not c.dead), '{}'),
+         coalesce(array_agg(c.id) filter (where not c.free and not c.dead), '{}'), count(*),
          coalesce(max(c.expires_at), from_at), coalesce((array_agg(c.id))[count(*)::int], from_id)
   into v_free, v_held, met, from_at, from_id from met c;
   dear := clock_timestamp() > v_began + (300 + 5 * met) * interval '1 microsecond';
-  v_free := array(select m.id from holdfast.message m where m.id = any (v_free) and m.expires_at <= at for update skip locked);
+  v_free := array(select m.id from holdfast.message m where m.id = any (v_free) and m.expires_at <= at and m.blocks_since is null
+                  for update skip locked);
   if lane.ordering is not null then
     -- The end of a head passes the baton: not while somebody has its successor locked.
     v_free := holdfast._can_end(lane.queue_id, v_free);
@@ -4762,7 +4764,8 @@ comment on function holdfast._expire is
 -- Blocked keys: lines that wait behind their head, and what to do about a dead one (on_dead = block).
 --
 -- A dead head that blocks its line stays in the queue, parked, with blocks_since set: so it still has its place, and a
--- retry delivers it before everything that waits behind it.
+-- retry delivers it before everything that waits behind it. Its time to live stands still from its death to the retry:
+-- it would be wrong to let it expire while somebody is to decide about it.
 
 create or replace function holdfast._waiting(queue_id int, ordering_key text, order_no bigint) returns bigint language plpgsql stable
 as $$
@@ -4822,6 +4825,7 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_queue holdfast.queue := holdfast._queue(unblock.queue);
+  v_now timestamptz := holdfast.now();
   v_id bigint;
 begin
   if how is null or how not in ('retry', 'skip') then
@@ -4837,9 +4841,14 @@ begin
   end if;
   if how = 'skip' then
     v_queue.on_dead := 'continue';
-    perform holdfast._bury(v_queue, array[v_id], holdfast.now());
+    perform holdfast._bury(v_queue, array[v_id], v_now);
   else
-    update holdfast.message m set due_at = holdfast.now(), blocks_since = null, deliveries = 0, failures = 0 where m.id = v_id;
+    update holdfast.message m set
+      due_at = v_now, blocks_since = null, deliveries = 0, failures = 0,
+      -- One that died after its time gets the queue's, as a dead letter does that is sent back: it is to be delivered.
+      expires_at = case when m.expires_at > m.blocks_since then m.expires_at + (v_now - m.blocks_since)
+                        when m.expires_at is not null then v_now + v_queue.ttl end
+    where m.id = v_id;
   end if;
   perform holdfast._wake(v_queue);
   return v_id;
@@ -6929,7 +6938,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '8cdcc278858572e24df0e0643b5471bd1952bc622ff4209463db6cdf3844ba2a', false);
+values (0, 'functions', '531a5e22e603d262e36bdb2d436cd54ef7aad1b668d03003a93088eafc4a2c0a', false);
 \else
 do $install$
 begin
@@ -6942,7 +6951,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '8cdcc278858572e24df0e0643b5471bd1952bc622ff4209463db6cdf3844ba2a')
+            (0, '531a5e22e603d262e36bdb2d436cd54ef7aad1b668d03003a93088eafc4a2c0a')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

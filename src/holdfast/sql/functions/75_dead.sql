@@ -60,7 +60,7 @@ declare
   v_stay bigint[];
 begin
   with blocking as (
-    update holdfast.message m set due_at = 'infinity', blocks_since = at, expires_at = null
+    update holdfast.message m set due_at = 'infinity', blocks_since = at
     where m.id = any (_block.ids) and m.ordering_key is not null returning m.id
   )
   select coalesce(array_agg(b.id), '{}') into v_stay from blocking b;
