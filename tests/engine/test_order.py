@@ -356,6 +356,16 @@ def test_a_blocking_head_that_is_discarded_lets_its_line_go_on(blocked: Engine) 
     assert sorted(payload for taken in work(blocked) for payload in taken) == [2, 3, 4]
 
 
+def test_a_blocking_head_is_blocked_and_not_dead(blocked: Engine) -> None:
+    head = blocked.look("select id from holdfast.message where blocks_since is not null")
+    purged = [blocked.row("purge", queue="q", states=[state])["purged"] for state in ("dead", "blocked")]
+
+    assert purged[0] == 0
+    assert purged[1] >= 1
+    assert blocked.rows("redrive", queue="q") == []
+    assert blocked.look("select count(*) from holdfast.message where id = %s", head) == 0
+
+
 def test_the_audit_leaves_a_blocking_head_alone(blocked: Engine) -> None:
     work(blocked)
 
