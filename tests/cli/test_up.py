@@ -24,9 +24,7 @@ from tests.waiting import eventually
 
 
 @contextmanager
-def started(
-    *words: str, cwd: Path, database_url: str | None = None
-) -> Iterator[subprocess.Popen[str]]:
+def started(*words: str, cwd: Path, database_url: str | None = None) -> Iterator[subprocess.Popen[str]]:
     """holdfast up in a folder; killed at the end if it still runs."""
     with subprocess.Popen(
         [str(PROGRAM), "up", *words],

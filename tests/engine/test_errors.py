@@ -66,6 +66,8 @@ def one_limiter_too_many(engine: Engine) -> None:
             "insert into holdfast.limiter (name) select 'x' || n from generate_series(1, 10000) n"
         )
         engine.rows("take_rate", limiter="a", rate=1)
+
+
 def settle_in(verb: str) -> Scenario:
     """Settle an ordered message, with a snapshot that may be too old to see who waits behind it."""
 

@@ -666,12 +666,13 @@ comment on function holdfast._time is 'The time that a register holds';
 --   class              object                                     taken by
 --   _lane_lock         lane id                                    whoever moves a lane: claim, sweep, repair, drop
 --   _upkeep_lock       queue id                                   maintain, for its steps of a queue; never waited for
---   _line_lock         a queue's bucket of ordering keys          sends and redrives to an ordered queue
+--   _line_lock         a queue's bucket of ordering keys          sends and redrives to an ordered queue, replays to a strict one
 --   _key_lock          a queue's bucket of keys                   sends with a key, discard_key
 --   _idempotency_lock  a queue's bucket of idempotency keys       sends with one, redrive
 --   _bucket_lock       limiter id, or the negative queue id       take_rate and limited claims, for a moment
 --   _mark_lock         lane id of a log                           read, for its pair of registers, for a moment
 --   _archive_lock      0                                          maintain, for the archive; never waited for
+--   _grave_lock        hash of a queue's name                     who names a dead-letter queue (shared), or makes one strict
 --
 -- Lock order: lines, keys, idempotency keys, each by bucket; then lanes by id or priority; then the momentary ones,
 -- whose holders wait for nobody.
@@ -707,6 +708,10 @@ comment on function holdfast._mark_lock is 'The class of the advisory locks on m
 create or replace function holdfast._archive_lock() returns int language sql immutable
   return 1215261803;
 comment on function holdfast._archive_lock is 'The class of the advisory lock on the upkeep of the archive; the object is 0';
+
+create or replace function holdfast._grave_lock() returns int language sql immutable
+  return 1215261804;
+comment on function holdfast._grave_lock is 'The class of the advisory locks on names of dead-letter queues; the object is a hash of the name';
 
 -- 20_checks.sql
 -- Checks: what a caller may pass, and how it is told.
@@ -1093,6 +1098,7 @@ as $$
 begin
   perform holdfast._check_field('dead_letter', effective -> 'dead_letter' <> to_jsonb(_apply.queue), effective -> 'dead_letter',
                                 'another queue than this one');
+  perform holdfast._check_grave(_apply.queue, effective);
   perform holdfast._check_ordering(_apply.queue, effective);
   update holdfast.queue q set
     kind = effective ->> 'kind',
@@ -1129,6 +1135,34 @@ begin
   perform holdfast._apply_kind(_apply.queue, effective);
 end $$;
 comment on function holdfast._apply is 'Write an effective configuration into the typed columns, and make the lanes it names';
+
+create or replace function holdfast._check_grave(queue text, effective jsonb) returns void language plpgsql volatile
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(_check_grave.queue);
+  v_grave text := case when effective -> 'dead_letter' <> 'false' then effective ->> 'dead_letter' end;
+  v_strict boolean := effective ->> 'ordering' = 'strict';
+  v_other text;
+begin
+  -- A burial waits for nobody, so it cannot queue up for its place in a line. Whoever makes that queue strict at this
+  -- moment, or names this one, is waited for; neither queue need be there yet, so the lock is on the name.
+  if v_grave is not null and v_grave is distinct from v_queue.dead_letter then
+    perform pg_advisory_xact_lock_shared(holdfast._grave_lock(), hashtext(v_grave));
+  end if;
+  if v_strict and v_queue.ordering is distinct from 'strict' then
+    perform pg_advisory_xact_lock(holdfast._grave_lock(), hashtext(v_queue.name));
+  end if;
+  if exists (select from holdfast.queue q where q.name = v_grave and q.ordering = 'strict') then
+    perform holdfast._fail('QH104', 'bad value for dead_letter', format('The queue "%s" is strict: it takes no dead letters.', v_grave),
+      format('Let dead_letter of "%s" name a queue that is not strict, or be false.', v_queue.name));
+  end if;
+  select q.name into v_other from holdfast.queue q where v_strict and q.dead_letter = v_queue.name order by q.id limit 1;
+  if found then
+    perform holdfast._fail('QH104', 'bad value for ordering', format('The queue "%s" buries its dead in it, and a strict queue takes no dead letters.', v_other),
+      format('Give "%s" another dead_letter first, or false.', v_other));
+  end if;
+end $$;
+comment on function holdfast._check_grave is 'Refuse a strict queue as a dead-letter queue, from either side';
 
 create or replace function holdfast._check_ordering(queue text, effective jsonb) returns void language plpgsql volatile
 as $$
@@ -2202,6 +2236,8 @@ declare
   v_over bigint[];
   v_free bigint[];
   v_taken bigint[];
+  v_bytes bigint := 0;
+  v_full boolean := false;
 begin
   loop
     select array_agg(c.id order by c.due_at, c.id) filter (where c.over is not true), array_agg(c.id) filter (where c.over)
@@ -2215,20 +2251,21 @@ begin
     exit when v_ids is null and v_over is null;
     if v_ids is not null then
       v_free := (holdfast._in_order(lane, v_ids, want, at)).taken;
-      with fitting as (
-        select f.id, f.nth from (
-          select c.id, c.nth, sum(coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0)) over (order by c.nth)
-                 - coalesce(pg_column_size(m.payload), 0) - coalesce(pg_column_size(m.body), 0) as before
-          from unnest(v_free) with ordinality c(id, nth) join holdfast.message m on m.id = c.id) f
-        where f.before < holdfast._answer_bytes()
+      with sized as (
+        select c.id, c.nth, coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0) as bytes
+        from unnest(v_free) with ordinality c(id, nth) join holdfast.message m on m.id = c.id
+      ), fitting as (
+        select f.id, f.nth, f.upto from (select s.*, v_bytes + sum(s.bytes) over (order by s.nth) as upto from sized s) f
+        where f.upto - f.bytes < holdfast._answer_bytes()
       ), held as (
-        update holdfast.message m set due_at = '-infinity' from fitting f where m.id = f.id returning m.id, f.nth
+        update holdfast.message m set due_at = '-infinity' from fitting f where m.id = f.id returning m.id, f.nth, f.upto
       )
-      select array_agg(h.id order by h.nth) into v_free from held h;
+      select array_agg(h.id order by h.nth), coalesce(max(h.upto), v_bytes) into v_free, v_bytes from held h;
+      v_full := v_bytes >= holdfast._answer_bytes();
       v_taken := v_taken || v_free;
       want := want - coalesce(cardinality(v_free), 0);
     end if;
-    exit when want <= 0 or clock_timestamp() > v_began + interval '20 ms';
+    exit when want <= 0 or v_full or clock_timestamp() > v_began + interval '20 ms';
     v_rows := least(500, greatest(v_rows * 4, 50));
   end loop;
   return v_taken;
@@ -2323,7 +2360,8 @@ comment on function holdfast._orphans is 'Which of these messages are parked beh
 --                   transaction it is skipped, not handed out as it was. One that is being claimed is not waited for:
 --                   a new message is sent. One that came back from a delivery (nack, lease ran out) stays as it is.
 -- idempotency_key   at most one live message of a key: the same payload again answers with the first id, another is an
---                   error. A unique index stands behind the lock.
+--                   error. A unique index stands behind the lock. One that is past its time to live and in nobody's
+--                   hands ends at this moment, if nobody has removed it yet: else its key would swallow a message.
 --
 -- A replaceable key has no unique index: a message that is given back, or found after a crash, may meet a newer one,
 -- and both must stay. So the lock on the key decides, held to the end of the transaction.
@@ -2460,20 +2498,41 @@ begin
   update holdfast.message m set
     enqueued_at = at, expires_at = draft.expires_at, payload = draft.payload, body = draft.body, content_type = draft.content_type,
     headers = draft.headers, tag = draft.tag, correlation_id = draft.correlation_id, max_deliveries = draft.max_deliveries,
-    last_error = null, due_at = case when m.due_at = 'infinity' then m.due_at else coalesce(draft.due_at, least(m.due_at, at)) end
+    last_error = null, origin = null,
+    -- A parked one waits for its time first, then a claim parks it again if it still stands behind a head.
+    due_at = coalesce(draft.due_at, case when m.due_at = 'infinity' then m.due_at else least(m.due_at, at) end)
   where m.id = v_id;
   return v_id;
 end $$;
 comment on function holdfast._replace is 'Under the lock of its key: replace the message that waits; null: none does, or it is being claimed';
+
+create or replace function holdfast._end_overdue(queue_id int, id bigint, at timestamptz) returns boolean language plpgsql volatile
+as $$
+begin
+  perform from holdfast.message m
+  where m.id = _end_overdue.id and m.expires_at <= at and m.blocks_since is null for update skip locked;
+  if not found or exists (select from holdfast._holders(array[_end_overdue.id]))
+     or holdfast._can_end(_end_overdue.queue_id, array[_end_overdue.id]) = '{}' then
+    return false;
+  end if;
+  perform holdfast._end(_end_overdue.queue_id, array[_end_overdue.id], 'expired', at);
+  return true;
+end $$;
+comment on function holdfast._end_overdue is
+  'End a message that is past its time to live. false: it is not, or somebody holds it, or that would wait for somebody';
 
 create or replace function holdfast._sent_before(queue holdfast.queue, draft holdfast.draft) returns bigint language plpgsql volatile
 as $$
 declare
   v_id bigint;
   v_hash bytea;
+  v_over boolean;
 begin
-  select m.id, m.payload_hash into v_id, v_hash from holdfast.message m
+  select m.id, m.payload_hash, m.expires_at <= holdfast.now() into v_id, v_hash, v_over from holdfast.message m
   where m.queue_id = queue.id and m.idempotency_key = draft.idempotency_key;
+  if v_over and holdfast._end_overdue(queue.id, v_id, holdfast.now()) then
+    return null;
+  end if;
   if v_hash <> holdfast._payload_hash(draft.payload, draft.body) then
     perform holdfast._fail('QH222', 'a message with this idempotency_key and another payload is there',
       format('Message %s of queue "%s" has the key %s.', v_id, queue.name, quote_literal(draft.idempotency_key)),
@@ -4243,6 +4302,9 @@ comment on function holdfast.next is 'Ack everything under the token (null: ther
 --
 -- Every move draws a new id; origin.root_id is the first one. A move is one transaction: it deletes and inserts.
 -- Moves pass max_depth and the size limit.
+--
+-- A dead letter with a replaceable key is not sent back beside a living message of that key: it would be delivered after
+-- a newer one. It stays until that one has ended; of several dead ones the first goes.
 
 create or replace function holdfast._bury(queue holdfast.queue, ids bigint[], at timestamptz) returns void
 language plpgsql volatile
@@ -4298,7 +4360,7 @@ declare
   v_stay bigint[];
 begin
   with blocking as (
-    update holdfast.message m set due_at = 'infinity', blocks_since = at, expires_at = null
+    update holdfast.message m set due_at = 'infinity', blocks_since = at
     where m.id = any (_block.ids) and m.ordering_key is not null returning m.id
   )
   select coalesce(array_agg(b.id), '{}') into v_stay from blocking b;
@@ -4387,22 +4449,24 @@ begin
     return;
   end if;
   -- Before the lane locks: whoever has sent with one of these keys and is still open is waited for.
-  perform holdfast._lock_keys(holdfast._line_lock(), v_target.id, array_agg(case v_target.ordering when 'strict' then '' when 'key' then d.origin ->> 'ordering_key' end)),
+  perform holdfast._lock_keys(holdfast._line_lock(), v_target.id, array_agg(holdfast._line_in(v_target, d.origin))),
+          holdfast._lock_keys(holdfast._key_lock(), v_target.id, array_agg(d.origin ->> 'key')),
           holdfast._lock_keys(holdfast._idempotency_lock(), v_target.id, array_agg(d.origin ->> 'idempotency_key'))
-  from holdfast._dead(v_grave, v_queue.name, redrive.ids, filter, "limit") d;
+  from holdfast._movable(v_target, v_grave, v_queue.name, redrive.ids, filter, "limit") d;
   -- Under the lane locks nobody claims a dead letter while it is being moved.
   perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from
     (select l.id from holdfast.lane l where l.queue_id = v_grave.id order by l.id) l;
-  v_ids := array(select d.id from holdfast._dead(v_grave, v_queue.name, redrive.ids, filter, "limit") d);
+  v_ids := array(select d.id from holdfast._movable(v_target, v_grave, v_queue.name, redrive.ids, filter, "limit") d);
   v_free := array(select m.id from holdfast.message m where m.id = any (v_ids)
                   and m.id not in (select h.id from holdfast._holders(v_ids) h) for update skip locked);
+  v_free := holdfast._without_rivals(v_target, v_free);
   return query select * from holdfast._move_back(v_target, v_free, holdfast.now());
   perform holdfast._entomb_in(v_grave, v_free);
   perform holdfast._count(v_grave.id, 'moved', cardinality(v_free));
   perform holdfast._wake(v_target);
 end $$;
 comment on function holdfast.redrive is
-  'Send dead letters of this queue back to it, or to target: these ids, or those that match filter, oldest first. Those in somebody''s lease stay';
+  'Send dead letters of this queue back to it, or to target: these ids, or those that match filter, oldest first. Those in somebody''s lease stay, and those whose key a living message has';
 
 create or replace function holdfast._check_filter(filter jsonb) returns void language plpgsql stable
 as $$
@@ -4445,6 +4509,59 @@ begin
 end $$;
 comment on function holdfast._dead is 'Dead letters of a queue, oldest first';
 
+create or replace function holdfast._line_in(target holdfast.queue, origin jsonb) returns text language sql immutable
+  return case (target).ordering when 'strict' then '' when 'key' then origin ->> 'ordering_key' end;
+comment on function holdfast._line_in is 'The line in which a dead letter will stand in a queue; null: in none';
+
+create or replace function holdfast._has_rival(target holdfast.queue, origin jsonb) returns boolean language plpgsql stable
+as $$
+begin
+  return _has_rival.origin ? 'key' and exists (
+    select from holdfast.message m where m.queue_id = target.id and m.key = _has_rival.origin ->> 'key'
+      and m.ordering_key is not distinct from holdfast._line_in(target, _has_rival.origin));
+end $$;
+comment on function holdfast._has_rival is 'Does a message of the key of this dead letter live in a queue, in the same line?';
+
+create or replace function holdfast._movable(target holdfast.queue, grave holdfast.queue, queue text, ids bigint[], filter jsonb, "limit" int)
+returns setof holdfast.message language plpgsql stable
+as $$
+declare
+  v_dead holdfast.message;
+  v_after bigint := 0;
+  v_found int := 0;
+  v_seen int;
+begin
+  -- Those that have to stay must not hide the others behind them.
+  loop
+    v_seen := 0;
+    for v_dead in select d.* from holdfast._dead(grave, _movable.queue, _movable.ids, filter, _movable."limit", v_after) d loop
+      v_seen := v_seen + 1;
+      v_after := v_dead.id;
+      continue when holdfast._has_rival(target, v_dead.origin);
+      return next v_dead;
+      v_found := v_found + 1;
+      exit when v_found = "limit";
+    end loop;
+    exit when v_seen < "limit" or v_found = "limit";
+  end loop;
+end $$;
+comment on function holdfast._movable is 'As _dead, without those whose key a living message of the target has';
+
+create or replace function holdfast._without_rivals(target holdfast.queue, ids bigint[]) returns bigint[] language plpgsql volatile
+as $$
+begin
+  -- One that was buried since the keys were locked has its key locked only now.
+  perform holdfast._lock_keys(holdfast._key_lock(), target.id, array(select m.origin ->> 'key' from holdfast.message m where m.id = any (_without_rivals.ids)));
+  return array(
+    select f.id from (
+      select m.id, m.origin, row_number() over (partition by m.origin ->> 'key', holdfast._line_in(target, m.origin) order by m.id) as nth
+      from holdfast.message m where m.id = any (_without_rivals.ids)) f
+    where not f.origin ? 'key' or (f.nth = 1 and not holdfast._has_rival(target, f.origin))
+    order by f.id);
+end $$;
+comment on function holdfast._without_rivals is
+  'Under the lane locks: lock the keys of these dead letters; returns those that may be sent back: no living message has their key, and no other of them before';
+
 create or replace function holdfast._move_back(target holdfast.queue, ids bigint[], at timestamptz)
 returns table (id bigint, new_id bigint) language plpgsql volatile
 as $$
@@ -4459,8 +4576,7 @@ begin
                              else coalesce((m.origin ->> 'priority')::smallint, target.priority_default) end as priority
         from holdfast.message m where m.id = any (_move_back.ids)) p;
   if target.ordering is not null then
-    v_keys := array(select case target.ordering when 'strict' then '' else m.origin ->> 'ordering_key' end
-                    from holdfast.message m where m.id = any (_move_back.ids));
+    v_keys := array(select holdfast._line_in(target, m.origin) from holdfast.message m where m.id = any (_move_back.ids));
     perform holdfast._lock_keys(holdfast._line_lock(), target.id, v_keys);
   end if;
   v_free := holdfast._free_idempotency_keys(target, _move_back.ids);
@@ -4471,7 +4587,7 @@ begin
     ), numbered as (
       select g.*, nextval((v_lanes ->> case when target.ordering = 'strict' then target.priority_default::text
                                             else coalesce(g.origin ->> 'priority', target.priority_default::text) end)::regclass) as moved_id,
-             case target.ordering when 'strict' then '' when 'key' then g.origin ->> 'ordering_key' end as line
+             holdfast._line_in(target, g.origin) as line
       from (select * from gone order by gone.id) g
     ), moved as (
       insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
@@ -4531,7 +4647,7 @@ comment on function holdfast.discard is
 --
 -- claim ends what it meets; this is maintain()'s part. It walks the index of messages with a time to live, lane by
 -- lane under the lane lock, so that no claim takes a message while it ends. What somebody has locked is left for later.
--- A message in flight is passed over, unless the queue says expire_in_flight.
+-- A message in flight is passed over, unless the queue says expire_in_flight; so is a dead head that blocks its line.
 --
 -- The walk goes on from where it stopped, by (expires_at, id). Having come to the end it starts from the bottom again:
 -- at once while that is cheap; where dead index entries make it dear (a held snapshot), 20 times as long as it took
@@ -4567,18 +4683,20 @@ declare
   v_held bigint[];
 begin
   with met as materialized (
-    select m.id, m.expires_at,
+    select m.id, m.expires_at, m.blocks_since is not null as dead,
            (m.due_at > '-infinity') is true or (m.due_at is null and (m.id >= start or coalesce((
              select g.hi >= m.id from holdfast.gap g where g.lane_id = lane.id and g.lo <= m.id order by g.lo desc limit 1), false))) as free
     from holdfast.message m
     where m.id >> 40 = lane.id and (m.expires_at, m.id) > (from_at, from_id) and m.expires_at <= at
     order by m.expires_at, m.id limit 1000
   )
-  select coalesce(array_agg(c.id) filter (where c.free), '{}'), coalesce(array_agg(c.id) filter (where not c.free), '{}'), count(*),
+  select coalesce(array_agg(c.id) filter (where c.free and not c.dead), '{}'),
+         coalesce(array_agg(c.id) filter (where not c.free and not c.dead), '{}'), count(*),
          coalesce(max(c.expires_at), from_at), coalesce((array_agg(c.id))[count(*)::int], from_id)
   into v_free, v_held, met, from_at, from_id from met c;
   dear := clock_timestamp() > v_began + (300 + 5 * met) * interval '1 microsecond';
-  v_free := array(select m.id from holdfast.message m where m.id = any (v_free) and m.expires_at <= at for update skip locked);
+  v_free := array(select m.id from holdfast.message m where m.id = any (v_free) and m.expires_at <= at and m.blocks_since is null
+                  for update skip locked);
   if lane.ordering is not null then
     -- The end of a head passes the baton: not while somebody has its successor locked.
     v_free := holdfast._can_end(lane.queue_id, v_free);
@@ -4646,7 +4764,8 @@ comment on function holdfast._expire is
 -- Blocked keys: lines that wait behind their head, and what to do about a dead one (on_dead = block).
 --
 -- A dead head that blocks its line stays in the queue, parked, with blocks_since set: so it still has its place, and a
--- retry delivers it before everything that waits behind it.
+-- retry delivers it before everything that waits behind it. Its time to live stands still from its death to the retry:
+-- it would be wrong to let it expire while somebody is to decide about it.
 
 create or replace function holdfast._waiting(queue_id int, ordering_key text, order_no bigint) returns bigint language plpgsql stable
 as $$
@@ -4706,6 +4825,7 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_queue holdfast.queue := holdfast._queue(unblock.queue);
+  v_now timestamptz := holdfast.now();
   v_id bigint;
 begin
   if how is null or how not in ('retry', 'skip') then
@@ -4721,9 +4841,14 @@ begin
   end if;
   if how = 'skip' then
     v_queue.on_dead := 'continue';
-    perform holdfast._bury(v_queue, array[v_id], holdfast.now());
+    perform holdfast._bury(v_queue, array[v_id], v_now);
   else
-    update holdfast.message m set due_at = holdfast.now(), blocks_since = null, deliveries = 0, failures = 0 where m.id = v_id;
+    update holdfast.message m set
+      due_at = v_now, blocks_since = null, deliveries = 0, failures = 0,
+      -- One that died after its time gets the queue's, as a dead letter does that is sent back: it is to be delivered.
+      expires_at = case when m.expires_at > m.blocks_since then m.expires_at + (v_now - m.blocks_since)
+                        when m.expires_at is not null then v_now + v_queue.ttl end
+    where m.id = v_id;
   end if;
   perform holdfast._wake(v_queue);
   return v_id;
@@ -4735,7 +4860,8 @@ comment on function holdfast.unblock is
 -- Purging: end all messages of a queue that are in some state, a bounded number a call.
 --
 -- What is purged ends as discarded, so a queue that keeps that keeps it. Under the lane lock; what somebody has locked
--- (an ack in an open transaction) is left alone. The cursor passes fresh messages that were purged: sends that were
+-- (an ack in an open transaction) is left alone, and so is an ordered message whose successor somebody has locked: its end
+-- would wait for that, and the lane with it. The cursor passes fresh messages that were purged: sends that were
 -- open then are written down as gaps, never jumped over.
 
 create or replace function holdfast._check_purge(states text[]) returns void language plpgsql immutable
@@ -4749,6 +4875,16 @@ begin
   end if;
 end $$;
 comment on function holdfast._check_purge is 'Refuse bad states of purge';
+
+create or replace function holdfast._end_purged(lane holdfast.lane, ids bigint[], at timestamptz) returns int language plpgsql volatile
+as $$
+begin
+  if lane.ordering is not null then
+    ids := holdfast._can_end(lane.queue_id, ids);
+  end if;
+  return cardinality(holdfast._end(lane.queue_id, ids, 'discarded', at));
+end $$;
+comment on function holdfast._end_purged is 'Under the lane lock: end these locked messages, but for those that would wait for somebody; returns how many';
 
 create or replace function holdfast._purge_fresh(lane holdfast.lane, "limit" int, at timestamptz, out gone int, out passed int)
 language plpgsql volatile
@@ -4792,9 +4928,9 @@ create or replace function holdfast._purge_due(lane holdfast.lane, lo timestampt
 language plpgsql volatile
 as $$
 begin
-  return cardinality(holdfast._end(lane.queue_id, array(
+  return holdfast._end_purged(lane, array(
     select m.id from holdfast.message m where m.id >> 40 = lane.id and m.due_at > lo and m.due_at <= hi
-    order by m.due_at, m.id limit _purge_due."limit" for update skip locked), 'discarded', at));
+    order by m.due_at, m.id limit _purge_due."limit" for update skip locked), at);
 end $$;
 comment on function holdfast._purge_due is 'Under the lane lock: end messages that are due between two times';
 
@@ -4818,9 +4954,27 @@ begin
                    order by l.deadline limit _purge_in_flight."limit" for update skip locked) l
       cross join lateral unnest(l.ids) i
     limit _purge_in_flight."limit");
+  if lane.ordering is not null then
+    -- First: what was taken out of a lease has to end.
+    v_ids := holdfast._can_end(lane.queue_id, v_ids);
+  end if;
   return cardinality(holdfast._end(lane.queue_id, holdfast._take_from_leases(v_ids), 'discarded', at));
 end $$;
 comment on function holdfast._purge_in_flight is 'Under the lane lock: end messages that are in flight; their ids leave the leases';
+
+create or replace function holdfast._is_left(lane holdfast.lane, states text[], at timestamptz) returns boolean language plpgsql volatile
+as $$
+begin
+  return ('in_flight' = any (states) and exists (
+           select from holdfast.lease l cross join lateral unnest(l.ids) i join holdfast.message m on m.id = i where l.lane_id = lane.id))
+      or ('blocked' = any (states) and exists (select from holdfast.message m where m.id >> 40 = lane.id and m.due_at = 'infinity'))
+      or ('scheduled' = any (states) and exists (
+           select from holdfast.message m where m.id >> 40 = lane.id and m.due_at > at and m.due_at < 'infinity'))
+      or ('ready' = any (states) and (exists (
+           select from holdfast.message m where m.id >> 40 = lane.id and m.due_at > '-infinity' and m.due_at <= at)
+         or exists (select from holdfast._in_gaps(lane))));
+end $$;
+comment on function holdfast._is_left is 'After a purge of an ordered lane: has it left a message in these states, since its end would have waited for somebody?';
 
 create or replace function holdfast._purge_lane(lane holdfast.lane, states text[], "limit" int, at timestamptz, out gone int, out more boolean)
 language plpgsql volatile
@@ -4841,16 +4995,16 @@ begin
   end if;
   if 'ready' = any (states) and gone < "limit" then
     gone := gone + holdfast._purge_due(lane, '-infinity', at, "limit" - gone, at);
-    gone := gone + cardinality(holdfast._end(lane.queue_id, array(
+    gone := gone + holdfast._end_purged(lane, array(
       select m.id from holdfast.message m where m.id = any (array(select g.id from holdfast._in_gaps(lane) g limit greatest("limit" - gone, 0)))
-      for update skip locked), 'discarded', at));
+      for update skip locked), at);
     if gone < "limit" then
       v_fresh := holdfast._purge_fresh(lane, "limit" - gone, at);
       more := v_fresh.passed = "limit" - gone;
       gone := gone + v_fresh.gone;
     end if;
   end if;
-  more := more or gone >= "limit";
+  more := more or gone >= "limit" or (lane.ordering is not null and holdfast._is_left(lane, states, at));
 end $$;
 comment on function holdfast._purge_lane is 'Under the lane lock: end messages in these states. more: there may be others';
 
@@ -4918,6 +5072,7 @@ comment on function holdfast.purge is
 
 -- 79_replay.sql
 -- Replaying: messages of the archive sent once more, as new messages. The archive stays as it is.
+-- Lock order: the target's row, then the line of a strict target, as a send does.
 
 create or replace function holdfast._check_replay("from" timestamptz, "to" timestamptz, outcomes text[]) returns void
 language plpgsql immutable
@@ -4969,6 +5124,10 @@ begin
   if v_found.ids is null then
     return;
   end if;
+  -- Before ids and numbers are drawn, as in a send.
+  if v_target.ordering = 'strict' then
+    perform holdfast._lock_keys(holdfast._line_lock(), v_target.id, '{""}');
+  end if;
   return query select r.* from holdfast._resend(v_queue, v_target, v_found.ids, v_found.first, v_found.last, holdfast.now()) r;
   perform holdfast._wake(v_target);
 end $$;
@@ -4982,29 +5141,32 @@ declare
   v_lanes jsonb;
   v_xid xid8;
 begin
-  select jsonb_object_agg(l.priority, holdfast._ids(target, l.priority)) into v_lanes
+  -- A strict queue is one line, in one lane.
+  select jsonb_object_agg(l.priority, holdfast._ids(target, case when target.ordering = 'strict' then target.priority_default else l.priority end))
+  into v_lanes
   from (select distinct l.priority from unnest(_resend.ids) i(id) join holdfast.lane l on l.id = i.id >> 40) l;
   v_xid := pg_current_xact_id();
   return query
     with numbered as materialized (
-      select a.*, l.priority, nextval((v_lanes ->> l.priority::text)::regclass) as resent_id
+      select a.*, l.priority, nextval((v_lanes ->> l.priority::text)::regclass) as resent_id,
+             case when target.ordering = 'strict' then nextval('holdfast.order_no') end as resent_no
       from unnest(_resend.ids) with ordinality i(id, nth)
         cross join lateral (select a.* from holdfast.archive a where a.id = i.id and a.ended_at >= first and a.ended_at <= last offset 0) a
         cross join lateral (select l.priority from holdfast.lane l where l.id = i.id >> 40 offset 0) l
     ), resent as (
       insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
-                                    max_deliveries, origin)
+                                    max_deliveries, ordering_key, order_no, origin)
       select n.resent_id, target.id, at, at + target.ttl, n.payload, n.body, n.content_type, n.headers, n.tag, n.correlation_id,
-             n.max_deliveries,
+             n.max_deliveries, case when target.ordering = 'strict' then '' end, n.resent_no,
              coalesce(n.origin, '{}') || jsonb_strip_nulls(jsonb_build_object(
                'queue', queue.name, 'id', n.id, 'root_id', coalesce((n.origin ->> 'root_id')::bigint, n.id), 'outcome', n.outcome,
                'ended_at', n.ended_at, 'enqueued_at', n.enqueued_at, 'deliveries', n.deliveries, 'priority', n.priority, 'key', n.key,
-               'ordering_key', n.ordering_key, 'replays', coalesce((n.origin ->> 'replays')::int, 0) + 1, 'replayed_at', at))
+               'ordering_key', nullif(n.ordering_key, ''), 'replays', coalesce((n.origin ->> 'replays')::int, 0) + 1, 'replayed_at', at))
       from numbered n
     )
     select n.id, n.resent_id, n.ended_at from numbered n;
 end $$;
-comment on function holdfast._resend is 'Send messages of the archive as new ones, at the priority they had';
+comment on function holdfast._resend is 'Send messages of the archive as new ones, at the priority they had; into a strict queue at the end of its line';
 
 -- 80_report.sql
 -- Reports: figures, leases, and the messages themselves. Nothing here changes a message.
@@ -6776,7 +6938,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '1e1f7ffe293d8243d8f9ff0b4fdcc25cc58b65bbc30685ce8f1444d802239a09', false);
+values (0, 'functions', '531a5e22e603d262e36bdb2d436cd54ef7aad1b668d03003a93088eafc4a2c0a', false);
 \else
 do $install$
 begin
@@ -6789,7 +6951,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '1e1f7ffe293d8243d8f9ff0b4fdcc25cc58b65bbc30685ce8f1444d802239a09')
+            (0, '531a5e22e603d262e36bdb2d436cd54ef7aad1b668d03003a93088eafc4a2c0a')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -6,12 +6,13 @@
 --   class              object                                     taken by
 --   _lane_lock         lane id                                    whoever moves a lane: claim, sweep, repair, drop
 --   _upkeep_lock       queue id                                   maintain, for its steps of a queue; never waited for
---   _line_lock         a queue's bucket of ordering keys          sends and redrives to an ordered queue
+--   _line_lock         a queue's bucket of ordering keys          sends and redrives to an ordered queue, replays to a strict one
 --   _key_lock          a queue's bucket of keys                   sends with a key, discard_key
 --   _idempotency_lock  a queue's bucket of idempotency keys       sends with one, redrive
 --   _bucket_lock       limiter id, or the negative queue id       take_rate and limited claims, for a moment
 --   _mark_lock         lane id of a log                           read, for its pair of registers, for a moment
 --   _archive_lock      0                                          maintain, for the archive; never waited for
+--   _grave_lock        hash of a queue's name                     who names a dead-letter queue (shared), or makes one strict
 --
 -- Lock order: lines, keys, idempotency keys, each by bucket; then lanes by id or priority; then the momentary ones,
 -- whose holders wait for nobody.
@@ -47,3 +48,7 @@ comment on function holdfast._mark_lock is 'The class of the advisory locks on m
 create or replace function holdfast._archive_lock() returns int language sql immutable
   return 1215261803;
 comment on function holdfast._archive_lock is 'The class of the advisory lock on the upkeep of the archive; the object is 0';
+
+create or replace function holdfast._grave_lock() returns int language sql immutable
+  return 1215261804;
+comment on function holdfast._grave_lock is 'The class of the advisory locks on names of dead-letter queues; the object is a hash of the name';

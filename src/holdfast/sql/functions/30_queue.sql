@@ -167,6 +167,7 @@ as $$
 begin
   perform holdfast._check_field('dead_letter', effective -> 'dead_letter' <> to_jsonb(_apply.queue), effective -> 'dead_letter',
                                 'another queue than this one');
+  perform holdfast._check_grave(_apply.queue, effective);
   perform holdfast._check_ordering(_apply.queue, effective);
   update holdfast.queue q set
     kind = effective ->> 'kind',
@@ -203,6 +204,34 @@ begin
   perform holdfast._apply_kind(_apply.queue, effective);
 end $$;
 comment on function holdfast._apply is 'Write an effective configuration into the typed columns, and make the lanes it names';
+
+create or replace function holdfast._check_grave(queue text, effective jsonb) returns void language plpgsql volatile
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(_check_grave.queue);
+  v_grave text := case when effective -> 'dead_letter' <> 'false' then effective ->> 'dead_letter' end;
+  v_strict boolean := effective ->> 'ordering' = 'strict';
+  v_other text;
+begin
+  -- A burial waits for nobody, so it cannot queue up for its place in a line. Whoever makes that queue strict at this
+  -- moment, or names this one, is waited for; neither queue need be there yet, so the lock is on the name.
+  if v_grave is not null and v_grave is distinct from v_queue.dead_letter then
+    perform pg_advisory_xact_lock_shared(holdfast._grave_lock(), hashtext(v_grave));
+  end if;
+  if v_strict and v_queue.ordering is distinct from 'strict' then
+    perform pg_advisory_xact_lock(holdfast._grave_lock(), hashtext(v_queue.name));
+  end if;
+  if exists (select from holdfast.queue q where q.name = v_grave and q.ordering = 'strict') then
+    perform holdfast._fail('QH104', 'bad value for dead_letter', format('The queue "%s" is strict: it takes no dead letters.', v_grave),
+      format('Let dead_letter of "%s" name a queue that is not strict, or be false.', v_queue.name));
+  end if;
+  select q.name into v_other from holdfast.queue q where v_strict and q.dead_letter = v_queue.name order by q.id limit 1;
+  if found then
+    perform holdfast._fail('QH104', 'bad value for ordering', format('The queue "%s" buries its dead in it, and a strict queue takes no dead letters.', v_other),
+      format('Give "%s" another dead_letter first, or false.', v_other));
+  end if;
+end $$;
+comment on function holdfast._check_grave is 'Refuse a strict queue as a dead-letter queue, from either side';
 
 create or replace function holdfast._check_ordering(queue text, effective jsonb) returns void language plpgsql volatile
 as $$

@@ -6,7 +6,8 @@
 --                   transaction it is skipped, not handed out as it was. One that is being claimed is not waited for:
 --                   a new message is sent. One that came back from a delivery (nack, lease ran out) stays as it is.
 -- idempotency_key   at most one live message of a key: the same payload again answers with the first id, another is an
---                   error. A unique index stands behind the lock.
+--                   error. A unique index stands behind the lock. One that is past its time to live and in nobody's
+--                   hands ends at this moment, if nobody has removed it yet: else its key would swallow a message.
 --
 -- A replaceable key has no unique index: a message that is given back, or found after a crash, may meet a newer one,
 -- and both must stay. So the lock on the key decides, held to the end of the transaction.
@@ -143,20 +144,41 @@ begin
   update holdfast.message m set
     enqueued_at = at, expires_at = draft.expires_at, payload = draft.payload, body = draft.body, content_type = draft.content_type,
     headers = draft.headers, tag = draft.tag, correlation_id = draft.correlation_id, max_deliveries = draft.max_deliveries,
-    last_error = null, due_at = case when m.due_at = 'infinity' then m.due_at else coalesce(draft.due_at, least(m.due_at, at)) end
+    last_error = null, origin = null,
+    -- A parked one waits for its time first, then a claim parks it again if it still stands behind a head.
+    due_at = coalesce(draft.due_at, case when m.due_at = 'infinity' then m.due_at else least(m.due_at, at) end)
   where m.id = v_id;
   return v_id;
 end $$;
 comment on function holdfast._replace is 'Under the lock of its key: replace the message that waits; null: none does, or it is being claimed';
+
+create or replace function holdfast._end_overdue(queue_id int, id bigint, at timestamptz) returns boolean language plpgsql volatile
+as $$
+begin
+  perform from holdfast.message m
+  where m.id = _end_overdue.id and m.expires_at <= at and m.blocks_since is null for update skip locked;
+  if not found or exists (select from holdfast._holders(array[_end_overdue.id]))
+     or holdfast._can_end(_end_overdue.queue_id, array[_end_overdue.id]) = '{}' then
+    return false;
+  end if;
+  perform holdfast._end(_end_overdue.queue_id, array[_end_overdue.id], 'expired', at);
+  return true;
+end $$;
+comment on function holdfast._end_overdue is
+  'End a message that is past its time to live. false: it is not, or somebody holds it, or that would wait for somebody';
 
 create or replace function holdfast._sent_before(queue holdfast.queue, draft holdfast.draft) returns bigint language plpgsql volatile
 as $$
 declare
   v_id bigint;
   v_hash bytea;
+  v_over boolean;
 begin
-  select m.id, m.payload_hash into v_id, v_hash from holdfast.message m
+  select m.id, m.payload_hash, m.expires_at <= holdfast.now() into v_id, v_hash, v_over from holdfast.message m
   where m.queue_id = queue.id and m.idempotency_key = draft.idempotency_key;
+  if v_over and holdfast._end_overdue(queue.id, v_id, holdfast.now()) then
+    return null;
+  end if;
   if v_hash <> holdfast._payload_hash(draft.payload, draft.body) then
     perform holdfast._fail('QH222', 'a message with this idempotency_key and another payload is there',
       format('Message %s of queue "%s" has the key %s.', v_id, queue.name, quote_literal(draft.idempotency_key)),
