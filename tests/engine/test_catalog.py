@@ -403,5 +403,5 @@ def test_every_use_of_advisory_locks_has_a_class_of_its_own(
     }
     made_up = {name: taken for name, taken in takers.items() if taken - {f"holdfast.{c}()" for c in classes}}
 
-    assert len(set(numbers)) == len(classes) == 8
+    assert len(set(numbers)) == len(classes) == 9
     assert made_up == {"_lock_keys": {"class"}}

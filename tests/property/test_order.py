@@ -298,6 +298,7 @@ class OrderMachine(RuleBasedStateMachine):
         self._expire_leases()
         self.engine.value("sweep", queue=self.queue)
         answer = self.engine.value("maintain")
+        self._forget_expired()
         assert answer["found"] == 0 or before == 0
 
     def teardown(self) -> None:
