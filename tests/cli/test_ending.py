@@ -16,11 +16,9 @@ from psycopg.conninfo import make_conninfo
 
 from holdfast.cli._ending import advice
 from holdfast.database import URL_VARIABLE
-from tests.cli.conftest import PATIENCE, PROGRAM, Run, environment, execute
+from tests.cli.conftest import NOWHERE, PATIENCE, PROGRAM, Run, environment, execute
 from tests.fix_database import fresh_database
 from tests.waiting import eventually
-
-NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 
 
 def test_an_error_of_holdfast_exits_with_1_and_says_code_and_hint(run: Run) -> None:

@@ -19,27 +19,8 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.cli.up import keep_in_order, without_password
 from holdfast.embedded import EmbeddedPostgres
 from holdfast.migrate import migrate
-from tests.cli.conftest import PATIENCE, PROGRAM, environment, execute
+from tests.cli.conftest import NOWHERE, PATIENCE, environment, execute, started
 from tests.waiting import eventually
-
-
-@contextmanager
-def started(*words: str, cwd: Path, database_url: str | None = None) -> Iterator[subprocess.Popen[str]]:
-    """holdfast up in a folder; killed at the end if it still runs."""
-    with subprocess.Popen(
-        [str(PROGRAM), "up", *words],
-        env=environment(database_url),
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> str:
@@ -63,7 +44,7 @@ def is_gone(url: str) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_up_serves_until_a_signal_and_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
-    with started("--json", cwd=tmp_path) as process:
+    with started("up", "--json", cwd=tmp_path) as process:
         up = json.loads(read_until(process, "url"))
         beside = execute("send", "demo", '{"from": "beside"}', env=environment(), cwd=tmp_path)
         with psycopg.connect(up["url"]) as connection:
@@ -81,7 +62,7 @@ def test_up_serves_until_a_signal_and_cleans_up(tmp_path: Path, number: signal.S
 def test_up_tells_people_how_to_go_on_and_touches_no_message_of_theirs(tmp_path: Path) -> None:
     texts = []
     for _ in range(2):
-        with started(cwd=tmp_path) as process:
+        with started("up", cwd=tmp_path) as process:
             texts.append(read_until(process, "Ctrl-C ends it."))
             execute("send", "demo", "1", env=environment(), cwd=tmp_path)
             process.send_signal(signal.SIGINT)
@@ -98,7 +79,7 @@ def test_up_tells_people_how_to_go_on_and_touches_no_message_of_theirs(tmp_path:
 
 
 def test_ctrl_c_while_it_starts_exits_with_130(tmp_path: Path) -> None:
-    with started(cwd=tmp_path) as process:
+    with started("up", cwd=tmp_path) as process:
         eventually((tmp_path / ".holdfast" / "users").exists, what="it is starting", timeout=PATIENCE)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE)
@@ -120,9 +101,9 @@ def test_a_database_of_yours_gets_no_queue_and_its_password_is_not_shown(
 ) -> None:
     password = str(conninfo_to_dict(empty_database_url)["password"])
 
-    with started(cwd=tmp_path, database_url=empty_database_url) as process:
+    with started("up", cwd=tmp_path, database_url=empty_database_url) as process:
         text = ended_text(process)
-    with started("--json", "--database-url", empty_database_url, cwd=tmp_path) as process:
+    with started("up", "--json", "--database-url", empty_database_url, cwd=tmp_path) as process:
         document = json.loads(read_until(process, "url"))
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE)
@@ -143,7 +124,7 @@ def test_a_database_of_yours_gets_no_queue_and_its_password_is_not_shown(
 
 
 def test_a_database_of_yours_gets_the_demo_when_asked(empty_database_url: str, tmp_path: Path) -> None:
-    with started("--demo", cwd=tmp_path, database_url=empty_database_url) as process:
+    with started("up", "--demo", cwd=tmp_path, database_url=empty_database_url) as process:
         text = ended_text(process)
 
     assert "Sent, claimed and acked 3 messages in the queue demo" in text
@@ -182,19 +163,11 @@ def test_upkeep_brings_an_embedded_server_back(tmp_path: Path) -> None:
         with upkeep(lambda: EmbeddedPostgres(data_dir=tmp_path / "data"), notes):
             assert server.pid is not None
             os.kill(server.pid, signal.SIGKILL)
-            eventually(lambda: answers(url), what="the server is up again", timeout=PATIENCE)
-
-
-def answers(url: str) -> bool:
-    try:
-        with psycopg.connect(url):
-            return True
-    except psycopg.OperationalError:
-        return False
+            eventually(lambda: not is_gone(url), what="the server is up again", timeout=PATIENCE)
 
 
 def test_upkeep_tells_when_it_works_again(database_url: str) -> None:
-    notes, urls = list[str](), iter(["postgresql://nobody@127.0.0.1:1/nothing"])
+    notes, urls = list[str](), iter([NOWHERE])
 
     with upkeep(lambda: nullcontext(next(urls, database_url)), notes):
         eventually(lambda: len(notes) == 2, what="both are told", timeout=PATIENCE)
@@ -223,32 +196,27 @@ def test_upkeep_goes_on_until_it_is_over(database_url: str, conn: psycopg.Connec
     conn.execute("select holdfast.create_queue('orders')")
     conn.execute("select holdfast.send('orders', '1')")
     conn.execute("select holdfast.claim('orders', lease => '100 ms')")
-    over, notes = threading.Event(), list[str]()
-    upkeep = threading.Thread(target=keep_in_order, args=(at(database_url), over, notes.append, 0.05))
+    notes = list[str]()
 
-    upkeep.start()
-    eventually(
-        lambda: conn.execute("select count(*) from holdfast.lease").fetchone() == (0,),
-        what="maintain took back what the lease held",
-        timeout=PATIENCE,
-    )
-    over.set()
-    upkeep.join(timeout=PATIENCE)
+    with upkeep(at(database_url), notes):
+        eventually(
+            lambda: conn.execute("select count(*) from holdfast.lease").fetchone() == (0,),
+            what="maintain took back what the lease held",
+            timeout=PATIENCE,
+        )
 
-    assert not upkeep.is_alive()
     assert notes == []
 
 
 def test_upkeep_that_fails_is_tried_again_and_told_once() -> None:
-    over, notes = threading.Event(), list[str]()
-    nowhere = "postgresql://nobody@127.0.0.1:1/nothing"
-    upkeep = threading.Thread(target=keep_in_order, args=(at(nowhere), over, notes.append, 0.01))
+    notes, rounds = list[str](), list[str]()
 
-    upkeep.start()
-    eventually(lambda: len(notes) > 0, what="it is told", timeout=PATIENCE)
-    over.wait(0.2)
-    over.set()
-    upkeep.join(timeout=PATIENCE)
+    def reach() -> AbstractContextManager[str]:
+        rounds.append("another")
+        return nullcontext(NOWHERE)
+
+    with upkeep(reach, notes):
+        eventually(lambda: len(rounds) > 4, what="it was tried again", timeout=PATIENCE)
 
     assert len(notes) == 1
-    assert notes[0].startswith("maintain() failed, and is tried again every 0.01 s: ")
+    assert notes[0].startswith("maintain() failed, and is tried again every 0.05 s: ")

@@ -3719,8 +3719,12 @@ begin
       v_order := holdfast._lane_order(claim.queue, v_home);
     end if;
   end if;
-  -- A claim has nothing to lose in a crash. It may write a little to the log all the same: reading a page can tidy it up.
-  v_relaxed := case when alone and pg_current_xact_id_if_assigned() is null then set_config('synchronous_commit', 'off', true) end;
+  if alone is not true then
+    perform holdfast._limit_transaction();
+  elsif pg_current_xact_id_if_assigned() is null then
+    -- A claim has nothing to lose in a crash. It may write a little to the log all the same: reading a page can tidy it up.
+    v_relaxed := set_config('synchronous_commit', 'off', true);
+  end if;
   loop
     if v_order is not null then
       v_turn := v_turn + 1;
@@ -3730,10 +3734,6 @@ begin
     end if;
     if v_lane.paused or v_lane.throttle is not null then
       exit when v_lane.paused;
-      -- Also where nothing is to be had: a look at the bucket keeps a lock on its register.
-      if alone is not true then
-        perform holdfast._limit_transaction();
-      end if;
       v_allowed := coalesce(v_allowed, holdfast._allowance(v_lane, v_left));
       v_left := least(v_left, v_allowed);
       exit when v_left = 0;
@@ -3749,9 +3749,6 @@ begin
     end if;
     -- Only now: nobody else may have taken the messages, and given them back, since the moment from which the lease counts.
     v_now := holdfast.now();
-    if alone is not true then
-      perform holdfast._limit_transaction();
-    end if;
     if coalesce(pg_sequence_last_value(v_lane.booted) <> holdfast._boot_mark(), true) and holdfast._boot_lane(v_lane) then
       v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_home, v_lane.id));
       continue;
@@ -4177,6 +4174,10 @@ begin
 end $$;
 comment on function holdfast.release is 'Give messages back unworked: claimable at once, and not counted as a delivery';
 
+create or replace function holdfast._used(budget text, deliveries int, failures int) returns int language sql immutable
+  return coalesce(case budget when 'failures' then failures else deliveries end, 0);
+comment on function holdfast._used is 'What of its max_deliveries a message has used up, by the budget of its queue';
+
 create or replace function holdfast._return(queue_id int, ids bigint[], at timestamptz, delay interval, error text, failed boolean)
 returns bigint[] language plpgsql volatile
 as $$
@@ -4196,7 +4197,7 @@ begin
       head = case when m.ordering_key is not null then true end,
       due_at = at + coalesce(delay, holdfast._backoff(v_queue, coalesce(m.failures, 0)))
     where m.id = any (_return.ids)
-    returning m.id, case v_queue.budget when 'failures' then coalesce(m.failures, 0) else m.deliveries end
+    returning m.id, holdfast._used(v_queue.budget, m.deliveries, m.failures)
                     >= nullif(coalesce(m.max_deliveries, v_queue.max_deliveries), 0) as spent
   )
   select coalesce(array_agg(b.id), '{}'), array_agg(b.id) filter (where b.spent) into v_back, v_spent from back b;
@@ -4390,7 +4391,7 @@ begin
   return array(
     select m.id from holdfast.message m join holdfast.queue q on q.id = _spent.queue_id
     where m.id = any (_spent.ids)
-      and case q.budget when 'failures' then coalesce(m.failures, 0) + q.lapse_is_failure::int else coalesce(m.deliveries, 0) + 1 end
+      and holdfast._used(q.budget, coalesce(m.deliveries, 0) + 1, coalesce(m.failures, 0) + q.lapse_is_failure::int)
           >= nullif(coalesce(m.max_deliveries, q.max_deliveries), 0));
 end $$;
 comment on function holdfast._spent is 'Which of these messages in flight are dead when their lease runs out';
@@ -6686,7 +6687,7 @@ begin
       select m.id, m.deliveries, m.failures, m.max_deliveries from holdfast.message m
       where m.id >> 40 = l.id and m.due_at > '-infinity' and m.due_at < 'infinity' order by m.due_at limit 1000) d
     where l.queue_id = queue.id
-      and case queue.budget when 'failures' then d.failures else d.deliveries end >= nullif(coalesce(d.max_deliveries, queue.max_deliveries), 0)
+      and holdfast._used(queue.budget, d.deliveries, d.failures) >= nullif(coalesce(d.max_deliveries, queue.max_deliveries), 0)
     limit 1000);
   if v_spent <> '{}' then
     return next ('budget_spent', 'warning',
@@ -6938,7 +6939,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '531a5e22e603d262e36bdb2d436cd54ef7aad1b668d03003a93088eafc4a2c0a', false);
+values (0, 'functions', '065d45f6f7915e31360d299ce737a3072d1fa8cb8358c254aa8a51151dfa82f5', false);
 \else
 do $install$
 begin
@@ -6951,7 +6952,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '531a5e22e603d262e36bdb2d436cd54ef7aad1b668d03003a93088eafc4a2c0a')
+            (0, '065d45f6f7915e31360d299ce737a3072d1fa8cb8358c254aa8a51151dfa82f5')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

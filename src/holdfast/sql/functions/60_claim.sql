@@ -361,8 +361,12 @@ begin
       v_order := holdfast._lane_order(claim.queue, v_home);
     end if;
   end if;
-  -- A claim has nothing to lose in a crash. It may write a little to the log all the same: reading a page can tidy it up.
-  v_relaxed := case when alone and pg_current_xact_id_if_assigned() is null then set_config('synchronous_commit', 'off', true) end;
+  if alone is not true then
+    perform holdfast._limit_transaction();
+  elsif pg_current_xact_id_if_assigned() is null then
+    -- A claim has nothing to lose in a crash. It may write a little to the log all the same: reading a page can tidy it up.
+    v_relaxed := set_config('synchronous_commit', 'off', true);
+  end if;
   loop
     if v_order is not null then
       v_turn := v_turn + 1;
@@ -372,10 +376,6 @@ begin
     end if;
     if v_lane.paused or v_lane.throttle is not null then
       exit when v_lane.paused;
-      -- Also where nothing is to be had: a look at the bucket keeps a lock on its register.
-      if alone is not true then
-        perform holdfast._limit_transaction();
-      end if;
       v_allowed := coalesce(v_allowed, holdfast._allowance(v_lane, v_left));
       v_left := least(v_left, v_allowed);
       exit when v_left = 0;
@@ -391,9 +391,6 @@ begin
     end if;
     -- Only now: nobody else may have taken the messages, and given them back, since the moment from which the lease counts.
     v_now := holdfast.now();
-    if alone is not true then
-      perform holdfast._limit_transaction();
-    end if;
     if coalesce(pg_sequence_last_value(v_lane.booted) <> holdfast._boot_mark(), true) and holdfast._boot_lane(v_lane) then
       v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_home, v_lane.id));
       continue;

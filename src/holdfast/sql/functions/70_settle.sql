@@ -181,6 +181,10 @@ begin
 end $$;
 comment on function holdfast.release is 'Give messages back unworked: claimable at once, and not counted as a delivery';
 
+create or replace function holdfast._used(budget text, deliveries int, failures int) returns int language sql immutable
+  return coalesce(case budget when 'failures' then failures else deliveries end, 0);
+comment on function holdfast._used is 'What of its max_deliveries a message has used up, by the budget of its queue';
+
 create or replace function holdfast._return(queue_id int, ids bigint[], at timestamptz, delay interval, error text, failed boolean)
 returns bigint[] language plpgsql volatile
 as $$
@@ -200,7 +204,7 @@ begin
       head = case when m.ordering_key is not null then true end,
       due_at = at + coalesce(delay, holdfast._backoff(v_queue, coalesce(m.failures, 0)))
     where m.id = any (_return.ids)
-    returning m.id, case v_queue.budget when 'failures' then coalesce(m.failures, 0) else m.deliveries end
+    returning m.id, holdfast._used(v_queue.budget, m.deliveries, m.failures)
                     >= nullif(coalesce(m.max_deliveries, v_queue.max_deliveries), 0) as spent
   )
   select coalesce(array_agg(b.id), '{}'), array_agg(b.id) filter (where b.spent) into v_back, v_spent from back b;

@@ -90,7 +90,7 @@ begin
   return array(
     select m.id from holdfast.message m join holdfast.queue q on q.id = _spent.queue_id
     where m.id = any (_spent.ids)
-      and case q.budget when 'failures' then coalesce(m.failures, 0) + q.lapse_is_failure::int else coalesce(m.deliveries, 0) + 1 end
+      and holdfast._used(q.budget, coalesce(m.deliveries, 0) + 1, coalesce(m.failures, 0) + q.lapse_is_failure::int)
           >= nullif(coalesce(m.max_deliveries, q.max_deliveries), 0));
 end $$;
 comment on function holdfast._spent is 'Which of these messages in flight are dead when their lease runs out';

@@ -182,7 +182,7 @@ begin
       select m.id, m.deliveries, m.failures, m.max_deliveries from holdfast.message m
       where m.id >> 40 = l.id and m.due_at > '-infinity' and m.due_at < 'infinity' order by m.due_at limit 1000) d
     where l.queue_id = queue.id
-      and case queue.budget when 'failures' then d.failures else d.deliveries end >= nullif(coalesce(d.max_deliveries, queue.max_deliveries), 0)
+      and holdfast._used(queue.budget, d.deliveries, d.failures) >= nullif(coalesce(d.max_deliveries, queue.max_deliveries), 0)
     limit 1000);
   if v_spent <> '{}' then
     return next ('budget_spent', 'warning',
