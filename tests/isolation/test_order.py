@@ -13,11 +13,13 @@
 8. unblock, discard and unblock again: one of them does it, the other is told.
 9. An ack waits for nobody but those: not for an open sender of its key.
 10. A purge waits for nobody, so it stalls no lane: what cannot end now is left, and told.
+11. A claim that read its lane before ordering was switched on hands out one message of a line all the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import psycopg
 import pytest
@@ -400,3 +402,48 @@ def test_a_purge_leaves_a_head_whose_successor_is_locked(
     assert purge(admin, state)[0] >= 1
     left = "select count(*) from holdfast.message where ordering_key = 'a' and key is distinct from 'k'"
     assert scene.watcher.value(left) == 0
+
+
+@pytest.mark.parametrize("most", [1, 10])
+@pytest.mark.parametrize("ordering", ["key", "strict"])
+def test_a_claim_that_waits_for_a_lane_sees_that_it_has_become_ordered(
+    scene: Scene, ordering: str, most: int
+) -> None:
+    scene.patient()
+    admin, early, late = scene.session("admin"), scene.session("early"), scene.session("late")
+    admin.begin().execute("select holdfast.configure_queue('q', %s)", [Jsonb({"ordering": ordering})])
+    key = {"ordering_key": "a"} if ordering == "key" else {}
+    sent = [admin.send(**key) for _ in range(3)]
+    waiting = [session.start(partial(session.take, most)) for session in (early, late)]
+    for pending in waiting:
+        pending.blocked_by(admin, early, late)
+
+    admin.commit()
+
+    taken = [id for pending in waiting for id in pending.result()]
+    assert taken == sent[:1]
+    for token in scene.held:
+        early.ack(token)
+    assert scene.drain() == sent[1:]
+
+
+@pytest.mark.parametrize("most", [1, 10])
+@pytest.mark.parametrize("ordering", ["key", "strict"])
+def test_a_claim_held_up_before_its_lane_sees_that_it_has_become_ordered(
+    scene: Scene, ordering: str, most: int
+) -> None:
+    holder, early, admin = scene.session("holder"), scene.session("early"), scene.session("admin")
+    admin.execute("select holdfast.configure_queue('q', %s)", [Jsonb({"throughput_limit": 1000})])
+    # A claim with a limit looks into its bucket after it has read the lane, and before it locks it.
+    holder.begin().execute(
+        "select pg_advisory_xact_lock(holdfast._bucket_lock(), -q.id) from holdfast.queue q where q.name = 'q'"
+    )
+    waiting = early.start(lambda: early.take(most)).blocked_by(holder)
+    admin.execute("select holdfast.configure_queue('q', %s)", [Jsonb({"ordering": ordering})])
+    key = {"ordering_key": "a"} if ordering == "key" else {}
+    sent = [admin.send(**key) for _ in range(3)]
+
+    holder.commit()
+
+    assert waiting.result() == sent[:1]
+    assert admin.take(10) == []
