@@ -584,3 +584,21 @@ def test_a_hundred_thousand_keys_fit_into_one_call(ordered: Engine) -> None:
 
     assert locks == 1024
     assert len(ordered.claim(1000)) == 1000
+
+
+@pytest.mark.verify
+def test_two_hundred_thousand_keys_fit_into_one_transaction(ordered: Engine) -> None:
+    halves = [
+        Jsonb([{"payload": n, "ordering_key": f"k{n}"} for n in range(start, start + 100_000)])
+        for start in (0, 100_000)
+    ]
+    with ordered.conn.transaction():
+        sent = [id for half in halves for id in ordered.value("send_many", queue="q", messages=half)]
+        locks = ordered.look("select count(*) from pg_locks where locktype = 'advisory'")
+
+    # All are heads of their lines: claims of the most that there can be bring each of them once.
+    taken = [row["id"] for _ in range(20) for row in ordered.claim(10_000)]
+
+    assert locks == 1024
+    assert taken == sent
+    assert len(set(sent)) == 200_000
