@@ -2659,9 +2659,9 @@ begin
     end if;
     perform holdfast._check_draft((payload, body, content_type, headers, priority, null, null, correlation_id, tag, max_deliveries,
                                    ordering_key, key, idempotency_key)::holdfast.draft, (holdfast._queue(send.queue)).max_payload);
-    if v_queue.kind = 'log' then
-      perform holdfast._check_append(holdfast._queue(send.queue), num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries,
-                                                                               ordering_key, key, idempotency_key));
+    if v_queue.kind = 'log' and num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries, ordering_key, key, idempotency_key) > 0 then
+      perform holdfast._no_append(send.queue, jsonb_build_object('priority', priority, 'delay', delay, 'deliver_at', deliver_at, 'ttl', ttl, 'expires_at', expires_at,
+        'max_deliveries', max_deliveries, 'ordering_key', ordering_key, 'key', key, 'idempotency_key', idempotency_key));
     end if;
     v_due := holdfast._due_at(delay, deliver_at, v_now);
     v_expires := holdfast._expires_at(ttl, expires_at, v_now, v_queue.ttl);
@@ -2716,8 +2716,12 @@ declare
   v_xid xid8;
 begin
   if queue.kind = 'log' then
-    perform holdfast._check_append(queue, max(num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries,
-                                                             d.ordering_key, d.key, d.idempotency_key))) from unnest(drafts) d;
+    perform holdfast._no_append(queue.name, jsonb_build_object(
+        'priority', d.priority, 'delay or deliver_at', d.due_at, 'ttl or expires_at', d.expires_at, 'max_deliveries', d.max_deliveries,
+        'ordering_key', d.ordering_key, 'key', d.key, 'idempotency_key', d.idempotency_key))
+    from (select max(d.priority) as priority, max(d.due_at) as due_at, max(d.expires_at) as expires_at, max(d.max_deliveries) as max_deliveries,
+                 max(d.ordering_key) as ordering_key, max(d.key) as key, max(d.idempotency_key) as idempotency_key from unnest(drafts) d) d
+    where num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries, d.ordering_key, d.key, d.idempotency_key) > 0;
   end if;
   if queue.ordering is not null
      or exists (select from unnest(drafts) d where num_nonnulls(d.ordering_key, d.key, d.idempotency_key) > 0) then
@@ -2774,8 +2778,10 @@ begin
   perform holdfast._check_batch(cardinality(payloads));
   perform holdfast._check_options(content_type, headers, correlation_id, tag, max_deliveries);
   perform holdfast._check_priority(priority);
-  perform holdfast._check_append(v_queue, num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries,
-                                                       ordering_key, key, idempotency_key));
+  if v_queue.kind = 'log' and num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries, ordering_key, key, idempotency_key) > 0 then
+    perform holdfast._no_append(send_batch.queue, jsonb_build_object('priority', priority, 'delay', delay, 'deliver_at', deliver_at, 'ttl', ttl, 'expires_at', expires_at,
+      'max_deliveries', max_deliveries, 'ordering_key', ordering_key, 'key', key, 'idempotency_key', idempotency_key));
+  end if;
   if num_nonnulls(ordering_key, key, idempotency_key) > 0 then
     perform holdfast._check_keys(ordering_key, key, idempotency_key);
   end if;
@@ -5618,15 +5624,17 @@ begin
 end $$;
 comment on function holdfast._log_lane is 'The one lane of a log, or of a queue where that will do; or an error';
 
-create or replace function holdfast._check_append(queue holdfast.queue, options int) returns void language plpgsql stable
+create or replace function holdfast._no_append(queue text, options jsonb) returns void language plpgsql stable
 as $$
+declare
+  v_order text[] := '{priority,delay,deliver_at,delay or deliver_at,ttl,expires_at,ttl or expires_at,max_deliveries,ordering_key,key,idempotency_key}';
 begin
-  if queue.kind = 'log' and options > 0 then
-    perform holdfast._fail('QH604', 'a log takes no such option', format('"%s" is a log: its records are not delivered, so they have no priority, delay, time to live or deliveries.', queue.name),
-      'Options for a log: payload, body, content_type, headers, correlation_id, tag. Old records go by the log''s retention.');
-  end if;
+  perform holdfast._fail('QH604', 'a log takes no such option',
+    format('"%s" is a log, whose records are not delivered; got %s.', _no_append.queue,
+           (select string_agg(k, ', ' order by array_position(v_order, k)) from jsonb_object_keys(jsonb_strip_nulls(options)) k)),
+    'Options for a log: payload, body, content_type, headers, correlation_id, tag. Old records go by the log''s retention.');
 end $$;
-comment on function holdfast._check_append is 'Refuse options of a send that mean nothing to a log';
+comment on function holdfast._no_append is 'Raise: a send to a log has these options, by name; null: it does not have that one';
 
 create or replace function holdfast._check_kind(config jsonb, was text) returns void language plpgsql stable
 as $$
@@ -6970,7 +6978,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'b1dfd348b9c2d26f34d8e624b5eb197ef71ae6b533b5aefa6de22c532a824dca', false);
+values (0, 'functions', '465bacc7d44ebe2165fb4b751a3ae12e82fa928ff38c113b3ec85e350ee86809', false);
 \else
 do $install$
 begin
@@ -6983,7 +6991,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, 'b1dfd348b9c2d26f34d8e624b5eb197ef71ae6b533b5aefa6de22c532a824dca')
+            (0, '465bacc7d44ebe2165fb4b751a3ae12e82fa928ff38c113b3ec85e350ee86809')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
