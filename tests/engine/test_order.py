@@ -493,6 +493,47 @@ def test_a_queue_that_takes_dead_letters_can_not_become_strict(engine: Engine, t
     assert caught.value.sqlstate == "QH104"
 
 
+def test_defaults_do_not_make_a_strict_queue_take_dead_letters(engine: Engine) -> None:
+    engine.value("configure_defaults", config={"dead_letter": False})
+    engine.create("orders")
+    engine.create("orders.dlq", ordering="strict")
+    before = engine.state()
+
+    with pytest.raises(psycopg.Error, match="bad value for dead_letter") as caught:
+        engine.value("configure_defaults", config={"dead_letter": None})
+
+    assert caught.value.sqlstate == "QH104"
+    assert engine.state() == before
+
+
+def test_a_field_that_is_taken_back_does_not_make_a_strict_queue_take_dead_letters(engine: Engine) -> None:
+    engine.create("orders", dead_letter=False)
+    engine.create("orders.dlq", ordering="strict")
+
+    with pytest.raises(psycopg.Error, match="bad value for dead_letter") as caught:
+        engine.value("configure_queue", queue="orders", config={"dead_letter": None})
+
+    assert caught.value.sqlstate == "QH104"
+
+
+@pytest.mark.parametrize("verb", ["create_queue", "configure_queue"])
+@pytest.mark.parametrize("config", [{"dead_letter": "line"}, {"ordering": "strict"}], ids=["grave", "strict"])
+def test_an_old_snapshot_names_no_dead_letter_queue_and_makes_none_strict(
+    engine: Engine, verb: str, config: dict[str, Any]
+) -> None:
+    engine.create("line")
+    if verb == "configure_queue":
+        engine.create("q")
+    before = engine.state()
+
+    with pytest.raises(psycopg.Error) as caught, engine.conn.transaction():
+        engine.conn.execute("set transaction isolation level repeatable read")
+        engine.value(verb, queue="q", config=config)
+
+    assert caught.value.sqlstate == "QH303"
+    assert engine.state() == before
+
+
 def test_a_strict_queue_can_be_freed_of_dead_letters(engine: Engine) -> None:
     engine.create("orders", dead_letter="line")
     engine.value("configure_queue", queue="orders", config={"dead_letter": False})

@@ -1147,9 +1147,11 @@ begin
   -- A burial waits for nobody, so it cannot queue up for its place in a line. Whoever makes that queue strict at this
   -- moment, or names this one, is waited for; neither queue need be there yet, so the lock is on the name.
   if v_grave is not null and v_grave is distinct from v_queue.dead_letter then
+    perform holdfast._check_isolation('naming a dead-letter queue');
     perform pg_advisory_xact_lock_shared(holdfast._grave_lock(), hashtext(v_grave));
   end if;
   if v_strict and v_queue.ordering is distinct from 'strict' then
+    perform holdfast._check_isolation('making a queue strict');
     perform pg_advisory_xact_lock(holdfast._grave_lock(), hashtext(v_queue.name));
   end if;
   if exists (select from holdfast.queue q where q.name = v_grave and q.ordering = 'strict') then
@@ -6978,7 +6980,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '465bacc7d44ebe2165fb4b751a3ae12e82fa928ff38c113b3ec85e350ee86809', false);
+values (0, 'functions', 'b7597b2c735786a9aacab144ec563e519d94ffd7d5984992b3c6886876aaeaac', false);
 \else
 do $install$
 begin
@@ -6991,7 +6993,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '465bacc7d44ebe2165fb4b751a3ae12e82fa928ff38c113b3ec85e350ee86809')
+            (0, 'b7597b2c735786a9aacab144ec563e519d94ffd7d5984992b3c6886876aaeaac')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -216,9 +216,11 @@ begin
   -- A burial waits for nobody, so it cannot queue up for its place in a line. Whoever makes that queue strict at this
   -- moment, or names this one, is waited for; neither queue need be there yet, so the lock is on the name.
   if v_grave is not null and v_grave is distinct from v_queue.dead_letter then
+    perform holdfast._check_isolation('naming a dead-letter queue');
     perform pg_advisory_xact_lock_shared(holdfast._grave_lock(), hashtext(v_grave));
   end if;
   if v_strict and v_queue.ordering is distinct from 'strict' then
+    perform holdfast._check_isolation('making a queue strict');
     perform pg_advisory_xact_lock(holdfast._grave_lock(), hashtext(v_queue.name));
   end if;
   if exists (select from holdfast.queue q where q.name = v_grave and q.ordering = 'strict') then
