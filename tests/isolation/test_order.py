@@ -14,6 +14,7 @@
 9. An ack waits for nobody but those: not for an open sender of its key.
 10. A purge waits for nobody, so it stalls no lane: what cannot end now is left, and told.
 11. A claim that read its lane before ordering was switched on hands out one message of a line all the same.
+12. A queue becomes strict while it is empty; what an open transaction has sent by then goes to the end of the line.
 """
 
 from __future__ import annotations
@@ -447,3 +448,55 @@ def test_a_claim_held_up_before_its_lane_sees_that_it_has_become_ordered(
 
     assert waiting.result() == sent[:1]
     assert admin.take(10) == []
+
+
+@pytest.mark.parametrize("options", [{}, {"delay": "1 s"}])
+def test_what_was_sent_before_the_queue_became_strict_goes_to_the_end_of_the_line(
+    scene: Scene, options: dict[str, str]
+) -> None:
+    scene.clock()
+    sender, admin, worker = scene.session("sender"), scene.session("admin"), scene.session("worker")
+    late = sender.begin().send(**options)
+    admin.execute("select holdfast.configure_queue('q', %s)", [Jsonb({"ordering": "strict"})])
+    sent = [admin.send() for _ in range(2)]
+    sender.commit()
+    scene.clock("2 s")
+    came = []
+
+    for hour in range(1, 4):
+        scene.clock(f"{hour} h")
+        worker.sweep()
+        (delivery,) = eventually(lambda: worker.claim(10), what="the next one comes")
+        assert admin.take(10) == []
+        assert worker.ack(delivery.token, strict=True).settled == [delivery.id]
+        came.append(delivery.id)
+
+    assert came == [*sent, late]
+
+
+def test_a_late_message_does_not_overtake_a_sender_in_the_line(scene: Scene) -> None:
+    sender, admin, worker = scene.session("sender"), scene.session("admin"), scene.session("worker")
+    late = sender.begin().send()
+    admin.execute("select holdfast.configure_queue('q', %s)", [Jsonb({"ordering": "strict"})])
+    first = admin.begin().send()
+    sender.commit()
+    meanwhile = worker.take(10)
+    admin.commit()
+
+    taken = coming(worker)
+
+    assert (meanwhile, taken) == ([], [first])
+    assert admin.take(10) == []
+    assert worker.ack(next(iter(scene.held))).settled == [first]
+    assert coming(worker) == [late]
+
+
+def test_a_fixed_snapshot_cannot_tell_whether_a_queue_is_empty(scene: Scene) -> None:
+    admin, sender = scene.session("admin"), scene.session("sender")
+    admin.begin("isolation level repeatable read").execute("select count(*) from holdfast.message")
+    sender.send()
+
+    with pytest.raises(psycopg.Error) as error:
+        admin.execute("select holdfast.configure_queue('q', %s)", [Jsonb({"ordering": "strict"})])
+
+    assert error.value.sqlstate == "QH303"

@@ -1171,10 +1171,12 @@ as $$
 declare
   v_queue holdfast.queue := holdfast._queue(_check_ordering.queue);
 begin
-  if 'strict' in (effective ->> 'ordering', v_queue.ordering) and effective ->> 'ordering' is distinct from coalesce(v_queue.ordering, 'none')
-     and holdfast._count_upto(v_queue, 1) > 0 then
-    perform holdfast._fail('QH310', 'the ordering of a queue with messages in it cannot be changed to or from strict',
-      'What is in it was sent in another order.', 'Empty the queue first, or create another one.');
+  if 'strict' in (effective ->> 'ordering', v_queue.ordering) and effective ->> 'ordering' is distinct from coalesce(v_queue.ordering, 'none') then
+    perform holdfast._check_isolation('a change of ordering');
+    if holdfast._count_upto(v_queue, 1) > 0 then
+      perform holdfast._fail('QH310', 'the ordering of a queue with messages in it cannot be changed to or from strict',
+        'What is in it was sent in another order.', 'Empty the queue first, or create another one.');
+    end if;
   end if;
   if effective ->> 'ordering' <> 'none' and not v_queue.ordered then
     -- Nobody is in the middle of a plain claim when the first ordered message comes.
@@ -2091,14 +2093,17 @@ create or replace function holdfast._shortly() returns interval language sql imm
   return interval '20 ms';
 comment on function holdfast._shortly is 'When a message is looked at again that somebody has his hands on';
 
+create or replace function holdfast._bucket(queue_id int, key text) returns int language sql immutable
+  return ((_bucket.queue_id::bigint << 10) + (hashtext(_bucket.key) & 1023) & 2147483647)::int;
+comment on function holdfast._bucket is 'Which of the 1,024 locks of a queue guards this key';
+
 create or replace function holdfast._lock_keys(class int, queue_id int, keys text[]) returns void language plpgsql volatile
 as $$
 declare
   v_bucket int;
 begin
   for v_bucket in
-    select distinct ((_lock_keys.queue_id::bigint << 10) + (hashtext(k) & 1023) & 2147483647)::int as bucket
-    from unnest(keys) k where k is not null order by bucket
+    select distinct holdfast._bucket(_lock_keys.queue_id, k) as bucket from unnest(keys) k where k is not null order by bucket
   loop
     perform pg_advisory_xact_lock(class, v_bucket);
   end loop;
@@ -2200,15 +2205,40 @@ end $$;
 comment on function holdfast._park is
   'Under the lane lock: park messages behind the heads of their lines, if those are held meanwhile; else look again shortly. A message that somebody has locked becomes a gap';
 
+create or replace function holdfast._line_up(lane holdfast.lane, ids bigint[], at timestamptz) returns bigint[] language plpgsql volatile
+as $$
+declare
+  v_late bigint[] := array(select m.id from holdfast.message m where m.id = any (_line_up.ids) and m.ordering_key is null);
+  v_locked bigint[];
+begin
+  if v_late = '{}' then
+    return ids;
+  end if;
+  v_locked := array(select m.id from holdfast.message m where m.id = any (v_late) for update skip locked);
+  -- A sender in the line who has not committed has an earlier number: not before him.
+  if pg_try_advisory_xact_lock(holdfast._line_lock(), holdfast._bucket(lane.queue_id, '')) then
+    update holdfast.message m set ordering_key = '', order_no = nextval('holdfast.order_no') where m.id = any (v_locked);
+  end if;
+  update holdfast.message m set due_at = at + holdfast._shortly() where m.id = any (v_locked);
+  perform holdfast._remember_passed(lane, v_late);
+  return array(select i from unnest(ids) i where i not in (select unnest(v_late)));
+end $$;
+comment on function holdfast._line_up is
+  'Under the lane lock of a strict queue: messages whose sender did not know yet that it is strict go to the end of the line, and are looked at shortly. Returns the others';
+
 create or replace function holdfast._in_order(
   lane holdfast.lane, ids bigint[], want int, room bigint, at timestamptz, out taken bigint[], out bytes bigint, out last bigint)
 language plpgsql volatile
 as $$
 declare
-  v_first jsonb := holdfast._firsts(lane.queue_id, ids);
+  v_first jsonb;
   v_blocked bigint[];
   v_behind bigint[];
 begin
+  if lane.ordering = 'strict' then
+    ids := holdfast._line_up(lane, ids, at);
+  end if;
+  v_first := holdfast._firsts(lane.queue_id, ids);
   with candidate as (
     select c.id, c.nth, (v_first ->> m.ordering_key)::bigint as first,
            coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0) as bytes,
@@ -2315,7 +2345,7 @@ begin
       perform holdfast._open_gaps(lane, v_scan.gap_lo, v_scan.gap_hi, v_clean);
     end if;
     if v_scan.expired <> '{}' then
-      perform holdfast._remember_expired(lane, v_scan.expired);
+      perform holdfast._remember_passed(lane, v_scan.expired);
     end if;
     v_fresh.upto := v_scan.next;
     v_scanned := v_scanned + v_rows;
@@ -2362,10 +2392,11 @@ comment on function holdfast._orphans is 'Which of these messages are parked beh
 -- idempotency_key   at most one live message of a key: the same payload again answers with the first id, another is an
 --                   error. A unique index stands behind the lock. One that is past its time to live and in nobody's
 --                   hands ends at this moment, if nobody has removed it yet: else its key would swallow a message.
+--                   For that, claims that have begun are waited for, and whoever is ending it.
 --
 -- A replaceable key has no unique index: a message that is given back, or found after a crash, may meet a newer one,
 -- and both must stay. So the lock on the key decides, held to the end of the transaction.
--- Lock order: ordering keys, keys, idempotency keys, each by bucket; then rows.
+-- Lock order: ordering keys, keys, idempotency keys, each by bucket; a lane, for a moment; then rows.
 
 create or replace function holdfast._check_keys(ordering_key text, key text, idempotency_key text) returns void
 language plpgsql stable
@@ -2506,20 +2537,37 @@ begin
 end $$;
 comment on function holdfast._replace is 'Under the lock of its key: replace the message that waits; null: none does, or it is being claimed';
 
+create or replace function holdfast._await_claims(lane_id int) returns void language plpgsql volatile
+as $$
+begin
+  -- Undone on purpose, which lets go of the lock at once.
+  perform pg_advisory_xact_lock(holdfast._lane_lock(), lane_id);
+  raise exception using errcode = 'HF000';
+exception
+  when sqlstate 'HF000' then null;
+end $$;
+comment on function holdfast._await_claims is 'Wait until the claims of this lane that have begun are over: what they took can be seen then';
+
 create or replace function holdfast._end_overdue(queue_id int, id bigint, at timestamptz) returns boolean language plpgsql volatile
 as $$
 begin
-  perform from holdfast.message m
-  where m.id = _end_overdue.id and m.expires_at <= at and m.blocks_since is null for update skip locked;
-  if not found or exists (select from holdfast._holders(array[_end_overdue.id]))
-     or holdfast._can_end(_end_overdue.queue_id, array[_end_overdue.id]) = '{}' then
+  perform holdfast._check_isolation('send with an idempotency_key');
+  -- In this order: a claim that began before may have it, one that begins later sees that it is over and ends it, and whoever
+  -- is ending it is waited for.
+  perform holdfast._await_claims((_end_overdue.id >> 40)::int);
+  perform from holdfast.message m where m.id = _end_overdue.id for update;
+  if not found then
+    return true;
+  end if;
+  if exists (select from holdfast.message m where m.id = _end_overdue.id and m.blocks_since is not null)
+     or exists (select from holdfast._holders(array[_end_overdue.id])) then
     return false;
   end if;
   perform holdfast._end(_end_overdue.queue_id, array[_end_overdue.id], 'expired', at);
   return true;
 end $$;
 comment on function holdfast._end_overdue is
-  'End a message that is past its time to live. false: it is not, or somebody holds it, or that would wait for somebody';
+  'End a message that is past its time to live, unless somebody has done so. false: somebody holds it, or it blocks its line';
 
 create or replace function holdfast._sent_before(queue holdfast.queue, draft holdfast.draft) returns bigint language plpgsql volatile
 as $$
@@ -2530,7 +2578,10 @@ declare
 begin
   select m.id, m.payload_hash, m.expires_at <= holdfast.now() into v_id, v_hash, v_over from holdfast.message m
   where m.queue_id = queue.id and m.idempotency_key = draft.idempotency_key;
-  if v_over and holdfast._end_overdue(queue.id, v_id, holdfast.now()) then
+  if v_over then
+    v_over := holdfast._end_overdue(queue.id, v_id, holdfast.now());
+  end if;
+  if v_over then
     return null;
   end if;
   if v_hash <> holdfast._payload_hash(draft.payload, draft.body) then
@@ -3120,7 +3171,7 @@ begin
   select lane.id, v_scan.next, hi, horizon where v_scan.next <= hi and (v_scan.stopped or v_scan.full or not ended);
   if v_scan.expired is not null then
     perform holdfast._end_expired(lane.queue_id, v_scan.expired, at);
-    perform holdfast._remember_expired(lane, v_scan.expired);
+    perform holdfast._remember_passed(lane, v_scan.expired);
   end if;
   if lane.ordering is not null and v_scan.ids is not null then
     return (holdfast._in_order(lane, v_scan.ids, want, null, at)).taken;
@@ -3554,17 +3605,17 @@ begin
 end $$;
 comment on function holdfast._expired_due is 'Of the next 10,000 due messages those whose time to live is over';
 
-create or replace function holdfast._remember_expired(lane holdfast.lane, ids bigint[]) returns void language plpgsql volatile
+create or replace function holdfast._remember_passed(lane holdfast.lane, ids bigint[]) returns void language plpgsql volatile
 as $$
 declare
-  v_busy bigint[] := array(select m.id from holdfast.message m where m.id = any (_remember_expired.ids) and m.due_at is null);
+  v_busy bigint[] := array(select m.id from holdfast.message m where m.id = any (_remember_passed.ids) and m.due_at is null);
 begin
-  -- Still fresh: somebody has it locked. The cursor passes it, so a gap must remember it: a line may wait behind it.
+  -- Still fresh: somebody had it locked. The cursor passes it, so a gap must remember it: a line may wait behind it.
   if v_busy <> '{}' then
     perform holdfast._open_gaps(lane, v_busy, v_busy, false);
   end if;
 end $$;
-comment on function holdfast._remember_expired is 'Under the lane lock: of expired messages that the cursor passes, those that could not be ended become gaps';
+comment on function holdfast._remember_passed is 'Under the lane lock: of messages that the cursor passes because they have ended or are due, those that are fresh all the same become gaps';
 
 create or replace function holdfast._take_fresh(lane holdfast.lane, start bigint, want int, room bigint, taken boolean, at timestamptz)
 returns holdfast._fresh language plpgsql volatile
@@ -3586,7 +3637,7 @@ begin
     end if;
     if v_scan.expired is not null then
       perform holdfast._end_expired(lane.queue_id, v_scan.expired, at);
-      perform holdfast._remember_expired(lane, v_scan.expired);
+      perform holdfast._remember_passed(lane, v_scan.expired);
     end if;
     v_fresh.ids := v_fresh.ids || v_scan.ids;
     v_fresh.upto := v_scan.next;
@@ -3724,6 +3775,7 @@ declare
   v_deadline timestamptz;
   v_token bigint := holdfast._token();
   v_left int := max;
+  v_handed int := 0;
   v_wait boolean;
   v_waited boolean := false;
   v_relaxed text;
@@ -3822,13 +3874,13 @@ begin
       v_taken := cardinality(v_ids);
       insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, lo, upto, handed, made_by)
       select v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.queue, v_lane.fence, v_lane.cursor, claim.consumer,
-             v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, max - v_left + v_taken, pg_current_xact_id()
+             v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, v_handed + v_taken, pg_current_xact_id()
       -- Whoever makes a queue ordered holds its lanes: under the lock it is known whether that happened since the lane was read.
       from holdfast.lane l where l.id = v_lane.id and l.plain;
       v_ids := case when found then v_ids end;
     end if;
     if v_ids is null then
-      v_more := holdfast._take_with_care(v_lane.id, v_token, v_left, max - v_left, holdfast._answer_bytes() - v_bytes, v_now, v_deadline, claim.consumer);
+      v_more := holdfast._take_with_care(v_lane.id, v_token, v_left, v_handed, holdfast._answer_bytes() - v_bytes, v_now, v_deadline, claim.consumer);
       return query select h.* from holdfast._held(v_token, v_lane.id) h;
       get diagnostics v_taken = row_count;
     elsif max = 1 then
@@ -3842,9 +3894,10 @@ begin
     end if;
     if v_taken = max then
       return;
-    elsif v_taken > 0 and v_left < max then
-      update holdfast.lease l set handed = claim.max - v_left + v_taken where l.token = v_token;
+    elsif v_taken > 0 and v_handed > 0 then
+      update holdfast.lease l set handed = v_handed + v_taken where l.token = v_token;
     end if;
+    v_handed := v_handed + v_taken;
     v_left := v_left - v_taken;
     v_bytes := v_bytes + v_more;
     if v_left <= 0 then
@@ -6980,7 +7033,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'b7597b2c735786a9aacab144ec563e519d94ffd7d5984992b3c6886876aaeaac', false);
+values (0, 'functions', '12b4a329e0cfc819da3123bc1862b2574aace763091d30613282a6d0c852278a', false);
 \else
 do $install$
 begin
@@ -6993,7 +7046,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, 'b7597b2c735786a9aacab144ec563e519d94ffd7d5984992b3c6886876aaeaac')
+            (0, '12b4a329e0cfc819da3123bc1862b2574aace763091d30613282a6d0c852278a')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -240,10 +240,12 @@ as $$
 declare
   v_queue holdfast.queue := holdfast._queue(_check_ordering.queue);
 begin
-  if 'strict' in (effective ->> 'ordering', v_queue.ordering) and effective ->> 'ordering' is distinct from coalesce(v_queue.ordering, 'none')
-     and holdfast._count_upto(v_queue, 1) > 0 then
-    perform holdfast._fail('QH310', 'the ordering of a queue with messages in it cannot be changed to or from strict',
-      'What is in it was sent in another order.', 'Empty the queue first, or create another one.');
+  if 'strict' in (effective ->> 'ordering', v_queue.ordering) and effective ->> 'ordering' is distinct from coalesce(v_queue.ordering, 'none') then
+    perform holdfast._check_isolation('a change of ordering');
+    if holdfast._count_upto(v_queue, 1) > 0 then
+      perform holdfast._fail('QH310', 'the ordering of a queue with messages in it cannot be changed to or from strict',
+        'What is in it was sent in another order.', 'Empty the queue first, or create another one.');
+    end if;
   end if;
   if effective ->> 'ordering' <> 'none' and not v_queue.ordered then
     -- Nobody is in the middle of a plain claim when the first ordered message comes.

@@ -23,14 +23,17 @@ create or replace function holdfast._shortly() returns interval language sql imm
   return interval '20 ms';
 comment on function holdfast._shortly is 'When a message is looked at again that somebody has his hands on';
 
+create or replace function holdfast._bucket(queue_id int, key text) returns int language sql immutable
+  return ((_bucket.queue_id::bigint << 10) + (hashtext(_bucket.key) & 1023) & 2147483647)::int;
+comment on function holdfast._bucket is 'Which of the 1,024 locks of a queue guards this key';
+
 create or replace function holdfast._lock_keys(class int, queue_id int, keys text[]) returns void language plpgsql volatile
 as $$
 declare
   v_bucket int;
 begin
   for v_bucket in
-    select distinct ((_lock_keys.queue_id::bigint << 10) + (hashtext(k) & 1023) & 2147483647)::int as bucket
-    from unnest(keys) k where k is not null order by bucket
+    select distinct holdfast._bucket(_lock_keys.queue_id, k) as bucket from unnest(keys) k where k is not null order by bucket
   loop
     perform pg_advisory_xact_lock(class, v_bucket);
   end loop;
@@ -132,15 +135,40 @@ end $$;
 comment on function holdfast._park is
   'Under the lane lock: park messages behind the heads of their lines, if those are held meanwhile; else look again shortly. A message that somebody has locked becomes a gap';
 
+create or replace function holdfast._line_up(lane holdfast.lane, ids bigint[], at timestamptz) returns bigint[] language plpgsql volatile
+as $$
+declare
+  v_late bigint[] := array(select m.id from holdfast.message m where m.id = any (_line_up.ids) and m.ordering_key is null);
+  v_locked bigint[];
+begin
+  if v_late = '{}' then
+    return ids;
+  end if;
+  v_locked := array(select m.id from holdfast.message m where m.id = any (v_late) for update skip locked);
+  -- A sender in the line who has not committed has an earlier number: not before him.
+  if pg_try_advisory_xact_lock(holdfast._line_lock(), holdfast._bucket(lane.queue_id, '')) then
+    update holdfast.message m set ordering_key = '', order_no = nextval('holdfast.order_no') where m.id = any (v_locked);
+  end if;
+  update holdfast.message m set due_at = at + holdfast._shortly() where m.id = any (v_locked);
+  perform holdfast._remember_passed(lane, v_late);
+  return array(select i from unnest(ids) i where i not in (select unnest(v_late)));
+end $$;
+comment on function holdfast._line_up is
+  'Under the lane lock of a strict queue: messages whose sender did not know yet that it is strict go to the end of the line, and are looked at shortly. Returns the others';
+
 create or replace function holdfast._in_order(
   lane holdfast.lane, ids bigint[], want int, room bigint, at timestamptz, out taken bigint[], out bytes bigint, out last bigint)
 language plpgsql volatile
 as $$
 declare
-  v_first jsonb := holdfast._firsts(lane.queue_id, ids);
+  v_first jsonb;
   v_blocked bigint[];
   v_behind bigint[];
 begin
+  if lane.ordering = 'strict' then
+    ids := holdfast._line_up(lane, ids, at);
+  end if;
+  v_first := holdfast._firsts(lane.queue_id, ids);
   with candidate as (
     select c.id, c.nth, (v_first ->> m.ordering_key)::bigint as first,
            coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0) as bytes,
@@ -247,7 +275,7 @@ begin
       perform holdfast._open_gaps(lane, v_scan.gap_lo, v_scan.gap_hi, v_clean);
     end if;
     if v_scan.expired <> '{}' then
-      perform holdfast._remember_expired(lane, v_scan.expired);
+      perform holdfast._remember_passed(lane, v_scan.expired);
     end if;
     v_fresh.upto := v_scan.next;
     v_scanned := v_scanned + v_rows;

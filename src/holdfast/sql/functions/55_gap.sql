@@ -149,7 +149,7 @@ begin
   select lane.id, v_scan.next, hi, horizon where v_scan.next <= hi and (v_scan.stopped or v_scan.full or not ended);
   if v_scan.expired is not null then
     perform holdfast._end_expired(lane.queue_id, v_scan.expired, at);
-    perform holdfast._remember_expired(lane, v_scan.expired);
+    perform holdfast._remember_passed(lane, v_scan.expired);
   end if;
   if lane.ordering is not null and v_scan.ids is not null then
     return (holdfast._in_order(lane, v_scan.ids, want, null, at)).taken;

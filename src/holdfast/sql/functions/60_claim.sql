@@ -183,17 +183,17 @@ begin
 end $$;
 comment on function holdfast._expired_due is 'Of the next 10,000 due messages those whose time to live is over';
 
-create or replace function holdfast._remember_expired(lane holdfast.lane, ids bigint[]) returns void language plpgsql volatile
+create or replace function holdfast._remember_passed(lane holdfast.lane, ids bigint[]) returns void language plpgsql volatile
 as $$
 declare
-  v_busy bigint[] := array(select m.id from holdfast.message m where m.id = any (_remember_expired.ids) and m.due_at is null);
+  v_busy bigint[] := array(select m.id from holdfast.message m where m.id = any (_remember_passed.ids) and m.due_at is null);
 begin
-  -- Still fresh: somebody has it locked. The cursor passes it, so a gap must remember it: a line may wait behind it.
+  -- Still fresh: somebody had it locked. The cursor passes it, so a gap must remember it: a line may wait behind it.
   if v_busy <> '{}' then
     perform holdfast._open_gaps(lane, v_busy, v_busy, false);
   end if;
 end $$;
-comment on function holdfast._remember_expired is 'Under the lane lock: of expired messages that the cursor passes, those that could not be ended become gaps';
+comment on function holdfast._remember_passed is 'Under the lane lock: of messages that the cursor passes because they have ended or are due, those that are fresh all the same become gaps';
 
 create or replace function holdfast._take_fresh(lane holdfast.lane, start bigint, want int, room bigint, taken boolean, at timestamptz)
 returns holdfast._fresh language plpgsql volatile
@@ -215,7 +215,7 @@ begin
     end if;
     if v_scan.expired is not null then
       perform holdfast._end_expired(lane.queue_id, v_scan.expired, at);
-      perform holdfast._remember_expired(lane, v_scan.expired);
+      perform holdfast._remember_passed(lane, v_scan.expired);
     end if;
     v_fresh.ids := v_fresh.ids || v_scan.ids;
     v_fresh.upto := v_scan.next;
@@ -353,6 +353,7 @@ declare
   v_deadline timestamptz;
   v_token bigint := holdfast._token();
   v_left int := max;
+  v_handed int := 0;
   v_wait boolean;
   v_waited boolean := false;
   v_relaxed text;
@@ -451,13 +452,13 @@ begin
       v_taken := cardinality(v_ids);
       insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, lo, upto, handed, made_by)
       select v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.queue, v_lane.fence, v_lane.cursor, claim.consumer,
-             v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, max - v_left + v_taken, pg_current_xact_id()
+             v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, v_handed + v_taken, pg_current_xact_id()
       -- Whoever makes a queue ordered holds its lanes: under the lock it is known whether that happened since the lane was read.
       from holdfast.lane l where l.id = v_lane.id and l.plain;
       v_ids := case when found then v_ids end;
     end if;
     if v_ids is null then
-      v_more := holdfast._take_with_care(v_lane.id, v_token, v_left, max - v_left, holdfast._answer_bytes() - v_bytes, v_now, v_deadline, claim.consumer);
+      v_more := holdfast._take_with_care(v_lane.id, v_token, v_left, v_handed, holdfast._answer_bytes() - v_bytes, v_now, v_deadline, claim.consumer);
       return query select h.* from holdfast._held(v_token, v_lane.id) h;
       get diagnostics v_taken = row_count;
     elsif max = 1 then
@@ -471,9 +472,10 @@ begin
     end if;
     if v_taken = max then
       return;
-    elsif v_taken > 0 and v_left < max then
-      update holdfast.lease l set handed = claim.max - v_left + v_taken where l.token = v_token;
+    elsif v_taken > 0 and v_handed > 0 then
+      update holdfast.lease l set handed = v_handed + v_taken where l.token = v_token;
     end if;
+    v_handed := v_handed + v_taken;
     v_left := v_left - v_taken;
     v_bytes := v_bytes + v_more;
     if v_left <= 0 then
