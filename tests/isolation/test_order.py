@@ -14,7 +14,7 @@
 9. An ack waits for nobody but those: not for an open sender of its key.
 10. A purge waits for nobody, so it stalls no lane: what cannot end now is left, and told.
 11. A claim that read its lane before ordering was switched on hands out one message of a line all the same.
-12. A queue becomes strict while it is empty; what an open transaction has sent by then goes to the end of the line.
+12. What an open transaction has sent when its queue becomes strict goes to the end of the line.
 """
 
 from __future__ import annotations
