@@ -3360,7 +3360,10 @@ begin
   -- One that is being dropped, or taken into use, needs no repair.
   for v_limiter in select l.id, l.register from holdfast.limiter l order by l.id for key share skip locked loop
     if not holdfast._readable(array[v_limiter.register]) then
-      update holdfast.limiter l set register = holdfast._register('limiter_' || l.id) where l.id = v_limiter.id;
+      -- Whoever repairs it at this moment is waited for: what one has made, the next would drop again, under its users.
+      select l.register into v_limiter.register from holdfast.limiter l where l.id = v_limiter.id for no key update;
+      update holdfast.limiter l set register = holdfast._register('limiter_' || l.id)
+      where l.id = v_limiter.id and not holdfast._readable(array[v_limiter.register]);
     elsif not unreadable_only then
       perform setval(v_limiter.register, 0);
     end if;
@@ -6980,7 +6983,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'b7597b2c735786a9aacab144ec563e519d94ffd7d5984992b3c6886876aaeaac', false);
+values (0, 'functions', '8b12bbf898af8ef2838079cac3d7cae263d8b6e70327117b31658a451efc4dd6', false);
 \else
 do $install$
 begin
@@ -6993,7 +6996,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, 'b7597b2c735786a9aacab144ec563e519d94ffd7d5984992b3c6886876aaeaac')
+            (0, '8b12bbf898af8ef2838079cac3d7cae263d8b6e70327117b31658a451efc4dd6')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
