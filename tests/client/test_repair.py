@@ -77,7 +77,8 @@ async def test_a_register_that_another_replaces_after_the_repair_is_read_anew_to
     client: AsyncHoldfast, broken: psycopg.Connection[Any]
 ) -> None:
     said = "'bad magic number in sequence \"cursor_1\": 00000000'"
-    both = f"case (select last_value from tries) when 1 then {said} else 'could not open relation' end"
+    replaced = "'could not open relation with OID 7'"
+    both = f"case (select last_value from tries) when 1 then {said} else {replaced} end"
     broken.execute(BROKEN.replace(said, both).replace("from mended) = 1", "from tries) < 3").encode())
 
     assert await client.sweep("orders") == 42

@@ -3639,7 +3639,8 @@ begin
   where p.ids is not null or p.upto > v_start;
   perform holdfast._tend(v_lane, at);
   -- Where all that was wanted is there, nobody asks.
-  return case when coalesce(cardinality(v_fresh.ids || v_other), 0) < want then holdfast._bytes(v_fresh.ids || v_other) end;
+  return case when v_fresh.ids is null and v_other is null then 0
+              when cardinality(v_fresh.ids || v_other) < want then holdfast._bytes(v_fresh.ids || v_other) end;
 end $$;
 comment on function holdfast._take_with_care is
   'Under the lane lock: lease what a claim takes where the lane is not plain: due messages, what turned up in gaps, fresh ones between exceptions. handed: what this claim got before, in other lanes. Returns how many bytes it took, if it took less than wanted';
@@ -6983,7 +6984,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '8b12bbf898af8ef2838079cac3d7cae263d8b6e70327117b31658a451efc4dd6', false);
+values (0, 'functions', '357e12c3be2e8182f73db72f4fba4d638b8c17ab6f3aabbe3a4a1a5eea8eb913', false);
 \else
 do $install$
 begin
@@ -6996,7 +6997,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '8b12bbf898af8ef2838079cac3d7cae263d8b6e70327117b31658a451efc4dd6')
+            (0, '357e12c3be2e8182f73db72f4fba4d638b8c17ab6f3aabbe3a4a1a5eea8eb913')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
