@@ -358,7 +358,9 @@ def test_blocked_messages_do_not_count_for_the_size_of_an_answer(engine: Engine)
     assert [row["ordering_key"] for row in engine.claim(40)] == ["a", "b"]
 
 
-def test_what_turns_up_in_gaps_is_cut_at_sixteen_mebibytes_and_not_lost(queue: Engine, open_engine: Open) -> None:
+def test_what_turns_up_in_gaps_is_cut_at_sixteen_mebibytes_and_not_lost(
+    queue: Engine, open_engine: Open
+) -> None:
     late = open_engine()
     with late.conn.transaction():
         for _ in range(20):

@@ -176,7 +176,8 @@ def test_the_refused_options_are_named(log: Engine, verb: str, arguments: dict[s
         log.rows(verb, queue="log", **arguments)
 
     assert caught.value.sqlstate == "QH604"
-    assert caught.value.diag.message_detail == f'"log" is a log, whose records are not delivered; got {named}.'
+    detail = f'"log" is a log, whose records are not delivered; got {named}.'
+    assert caught.value.diag.message_detail == detail
 
 
 @pytest.mark.parametrize(

@@ -526,9 +526,10 @@ def test_an_old_snapshot_names_no_dead_letter_queue_and_makes_none_strict(
         engine.create("q")
     before = engine.state()
 
-    with pytest.raises(psycopg.Error) as caught, engine.conn.transaction():
-        engine.conn.execute("set transaction isolation level repeatable read")
+    engine.conn.execute("begin isolation level repeatable read")
+    with pytest.raises(psycopg.Error) as caught:
         engine.value(verb, queue="q", config=config)
+    engine.conn.execute("rollback")
 
     assert caught.value.sqlstate == "QH303"
     assert engine.state() == before

@@ -436,9 +436,8 @@ def test_a_claim_held_up_before_its_lane_sees_that_it_has_become_ordered(
     holder, early, admin = scene.session("holder"), scene.session("early"), scene.session("admin")
     admin.execute("select holdfast.configure_queue('q', %s)", [Jsonb({"throughput_limit": 1000})])
     # A claim with a limit looks into its bucket after it has read the lane, and before it locks it.
-    holder.begin().execute(
-        "select pg_advisory_xact_lock(holdfast._bucket_lock(), -q.id) from holdfast.queue q where q.name = 'q'"
-    )
+    bucket = "select pg_advisory_xact_lock(holdfast._bucket_lock(), -id) from holdfast.queue where name = 'q'"
+    holder.begin().execute(bucket)
     waiting = early.start(lambda: early.take(most)).blocked_by(holder)
     admin.execute("select holdfast.configure_queue('q', %s)", [Jsonb({"ordering": ordering})])
     key = {"ordering_key": "a"} if ordering == "key" else {}

@@ -3411,7 +3411,10 @@ begin
   -- One that is being dropped, or taken into use, needs no repair.
   for v_limiter in select l.id, l.register from holdfast.limiter l order by l.id for key share skip locked loop
     if not holdfast._readable(array[v_limiter.register]) then
-      update holdfast.limiter l set register = holdfast._register('limiter_' || l.id) where l.id = v_limiter.id;
+      -- Whoever repairs it at this moment is waited for: what one has made, the next would drop again, under its users.
+      select l.register into v_limiter.register from holdfast.limiter l where l.id = v_limiter.id for no key update;
+      update holdfast.limiter l set register = holdfast._register('limiter_' || l.id)
+      where l.id = v_limiter.id and not holdfast._readable(array[v_limiter.register]);
     elsif not unreadable_only then
       perform setval(v_limiter.register, 0);
     end if;
@@ -3687,7 +3690,8 @@ begin
   where p.ids is not null or p.upto > v_start;
   perform holdfast._tend(v_lane, at);
   -- Where all that was wanted is there, nobody asks.
-  return case when coalesce(cardinality(v_fresh.ids || v_other), 0) < want then holdfast._bytes(v_fresh.ids || v_other) end;
+  return case when v_fresh.ids is null and v_other is null then 0
+              when cardinality(v_fresh.ids || v_other) < want then holdfast._bytes(v_fresh.ids || v_other) end;
 end $$;
 comment on function holdfast._take_with_care is
   'Under the lane lock: lease what a claim takes where the lane is not plain: due messages, what turned up in gaps, fresh ones between exceptions. handed: what this claim got before, in other lanes. Returns how many bytes it took, if it took less than wanted';
@@ -7033,7 +7037,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '12b4a329e0cfc819da3123bc1862b2574aace763091d30613282a6d0c852278a', false);
+values (0, 'functions', '6c6af4e9d4ea6d3ca1299c58eb6b30657fb007660a52793c9f826a223f81a9d7', false);
 \else
 do $install$
 begin
@@ -7046,7 +7050,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '12b4a329e0cfc819da3123bc1862b2574aace763091d30613282a6d0c852278a')
+            (0, '6c6af4e9d4ea6d3ca1299c58eb6b30657fb007660a52793c9f826a223f81a9d7')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -265,7 +265,8 @@ begin
   where p.ids is not null or p.upto > v_start;
   perform holdfast._tend(v_lane, at);
   -- Where all that was wanted is there, nobody asks.
-  return case when coalesce(cardinality(v_fresh.ids || v_other), 0) < want then holdfast._bytes(v_fresh.ids || v_other) end;
+  return case when v_fresh.ids is null and v_other is null then 0
+              when cardinality(v_fresh.ids || v_other) < want then holdfast._bytes(v_fresh.ids || v_other) end;
 end $$;
 comment on function holdfast._take_with_care is
   'Under the lane lock: lease what a claim takes where the lane is not plain: due messages, what turned up in gaps, fresh ones between exceptions. handed: what this claim got before, in other lanes. Returns how many bytes it took, if it took less than wanted';
