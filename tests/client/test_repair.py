@@ -73,6 +73,19 @@ async def test_a_register_that_was_replaced_meanwhile_is_read_anew_without_repai
     assert broken.execute("select last_value from mended").fetchone() == (1,)
 
 
+async def test_a_register_that_another_replaces_after_the_repair_is_read_anew_too(
+    client: AsyncHoldfast, broken: psycopg.Connection[Any]
+) -> None:
+    said = "'bad magic number in sequence \"cursor_1\": 00000000'"
+    replaced = "'could not open relation with OID 7'"
+    both = f"case (select last_value from tries) when 1 then {said} else {replaced} end"
+    broken.execute(BROKEN.replace(said, both).replace("from mended) = 1", "from tries) < 3").encode())
+
+    assert await client.sweep("orders") == 42
+
+    assert broken.execute("select last_value from tries").fetchone() == (3,)
+
+
 async def test_who_may_not_repair_sees_the_first_error(
     client: AsyncHoldfast, broken: psycopg.Connection[Any]
 ) -> None:

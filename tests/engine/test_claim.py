@@ -7,7 +7,7 @@
 5. claim bounds what the rest of the caller's transaction may take, unless the caller has done so.
 6. Only `alone => true` lowers synchronous_commit, only for due messages, and only for this transaction.
 7. next acks everything under the token and claims again, in one call.
-8. One answer is at most 16 MiB; a larger message goes alone.
+8. One answer is at most 16 MiB, over all rounds and lanes of the claim; a larger message goes alone.
 9. A lane that an open claim holds is waited for, not for ever: then the answer is empty.
 """
 
@@ -296,6 +296,87 @@ def test_due_messages_of_an_ordered_queue_are_cut_at_sixteen_mebibytes_too(engin
 
     assert all(14 <= count <= 17 for count in taken[:2])
     assert sum(taken) == 40
+
+
+@pytest.mark.parametrize("config", [{}, {"ordering": "key"}], ids=["none", "key"])
+def test_fresh_messages_behind_delayed_ones_are_cut_at_sixteen_mebibytes_too(
+    engine: Engine, config: dict[str, Any]
+) -> None:
+    engine.create("q", **config)
+    engine.send_numbers(30, delay="1 hour")
+    for _ in range(40):
+        send_bytes(engine, MIB)
+
+    taken = [len(engine.claim(40)) for _ in range(3)]
+
+    assert all(14 <= count <= 16 for count in taken[:2])
+    assert sum(taken) == 40
+
+
+@pytest.mark.parametrize("config", [{}, {"ordering": "key"}], ids=["none", "key"])
+def test_due_and_fresh_messages_together_have_at_most_sixteen_mebibytes(
+    engine: Engine, config: dict[str, Any]
+) -> None:
+    engine.create("q", **config)
+    for delay in [*["1 s"] * 10, *[None] * 10]:
+        send_bytes(engine, MIB, delay=delay)
+    engine.at(T0 + timedelta(seconds=1))
+
+    first, second = engine.claim(20), engine.claim(20)
+
+    assert 14 <= len(first) <= 16
+    assert len(first) + len(second) == 20
+
+
+@pytest.mark.parametrize("config", [{}, {"ordering": "key"}], ids=["none", "key"])
+def test_priorities_together_have_at_most_sixteen_mebibytes(engine: Engine, config: dict[str, Any]) -> None:
+    engine.create("q", **config)
+    for priority in [*[5] * 10, *[3] * 9, 0]:
+        send_bytes(engine, MIB, priority=priority)
+
+    first, second = engine.claim(20), engine.claim(20)
+
+    assert 14 <= len(first) <= 16
+    assert [row["priority"] for row in first + second] == [*[5] * 10, *[3] * 9, 0]
+
+
+def test_the_last_message_of_a_claim_has_to_fit_as_well(engine: Engine) -> None:
+    engine.create("q", max_payload=8 * MIB)
+    for size, priority in ((7 * MIB, 5), (7 * MIB, 5), (3 * MIB, 0)):
+        send_bytes(engine, size, priority=priority)
+
+    assert [len(row["body"]) for row in engine.claim(3)] == [7 * MIB, 7 * MIB]
+    assert [len(row["body"]) for row in engine.claim(3)] == [3 * MIB]
+
+
+def test_blocked_messages_do_not_count_for_the_size_of_an_answer(engine: Engine) -> None:
+    engine.create("q", ordering="key")
+    for _ in range(20):
+        send_bytes(engine, MIB, ordering_key="a")
+    engine.send("behind", ordering_key="b")
+
+    assert [row["ordering_key"] for row in engine.claim(40)] == ["a", "b"]
+
+
+def test_what_turns_up_in_gaps_is_cut_at_sixteen_mebibytes_and_not_lost(
+    queue: Engine, open_engine: Open
+) -> None:
+    late = open_engine()
+    with late.conn.transaction():
+        for _ in range(20):
+            send_bytes(late, MIB)
+        queue.send("early")
+        queue.at(T0 + timedelta(seconds=1))
+        early = queue.claim(40)
+    taken = [early]
+
+    for second in range(2, 12):
+        queue.at(T0 + timedelta(seconds=second))
+        queue.conn.execute("select pg_sleep(0.01)")
+        taken.append(queue.claim(40))
+
+    assert all(sum(len(row["body"] or b"") for row in rows) <= 16 * MIB for rows in taken)
+    assert sum(len(rows) for rows in taken) == 21
 
 
 def test_a_message_over_sixteen_mebibytes_goes_alone(engine: Engine) -> None:

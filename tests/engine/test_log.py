@@ -160,6 +160,27 @@ def test_options_of_a_delivery_are_refused(log: Engine, options: dict[str, Any])
 
 
 @pytest.mark.parametrize(
+    ("verb", "arguments", "named"),
+    [
+        ("send", {"priority": 1, "ttl": "1 day", "tag": "x"}, "priority, ttl"),
+        ("send_batch", {"payloads": [Jsonb(1)], "key": "k", "delay": "1 s"}, "delay, key"),
+        (
+            "send_many",
+            {"messages": Jsonb([{}, {"key": "k"}, {"delay": 1, "expires_at": "2031-01-01", "key": "x"}])},
+            "delay or deliver_at, ttl or expires_at, key",
+        ),
+    ],
+)
+def test_the_refused_options_are_named(log: Engine, verb: str, arguments: dict[str, Any], named: str) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        log.rows(verb, queue="log", **arguments)
+
+    assert caught.value.sqlstate == "QH604"
+    detail = f'"log" is a log, whose records are not delivered; got {named}.'
+    assert caught.value.diag.message_detail == detail
+
+
+@pytest.mark.parametrize(
     ("verb", "arguments"),
     [
         ("claim", {}),

@@ -493,6 +493,48 @@ def test_a_queue_that_takes_dead_letters_can_not_become_strict(engine: Engine, t
     assert caught.value.sqlstate == "QH104"
 
 
+def test_defaults_do_not_make_a_strict_queue_take_dead_letters(engine: Engine) -> None:
+    engine.value("configure_defaults", config={"dead_letter": False})
+    engine.create("orders")
+    engine.create("orders.dlq", ordering="strict")
+    before = engine.state()
+
+    with pytest.raises(psycopg.Error, match="bad value for dead_letter") as caught:
+        engine.value("configure_defaults", config={"dead_letter": None})
+
+    assert caught.value.sqlstate == "QH104"
+    assert engine.state() == before
+
+
+def test_a_field_that_is_taken_back_does_not_make_a_strict_queue_take_dead_letters(engine: Engine) -> None:
+    engine.create("orders", dead_letter=False)
+    engine.create("orders.dlq", ordering="strict")
+
+    with pytest.raises(psycopg.Error, match="bad value for dead_letter") as caught:
+        engine.value("configure_queue", queue="orders", config={"dead_letter": None})
+
+    assert caught.value.sqlstate == "QH104"
+
+
+@pytest.mark.parametrize("verb", ["create_queue", "configure_queue"])
+@pytest.mark.parametrize("config", [{"dead_letter": "line"}, {"ordering": "strict"}], ids=["grave", "strict"])
+def test_an_old_snapshot_names_no_dead_letter_queue_and_makes_none_strict(
+    engine: Engine, verb: str, config: dict[str, Any]
+) -> None:
+    engine.create("line")
+    if verb == "configure_queue":
+        engine.create("q")
+    before = engine.state()
+
+    engine.conn.execute("begin isolation level repeatable read")
+    with pytest.raises(psycopg.Error) as caught:
+        engine.value(verb, queue="q", config=config)
+    engine.conn.execute("rollback")
+
+    assert caught.value.sqlstate == "QH303"
+    assert engine.state() == before
+
+
 def test_a_strict_queue_can_be_freed_of_dead_letters(engine: Engine) -> None:
     engine.create("orders", dead_letter="line")
     engine.value("configure_queue", queue="orders", config={"dead_letter": False})
@@ -584,3 +626,21 @@ def test_a_hundred_thousand_keys_fit_into_one_call(ordered: Engine) -> None:
 
     assert locks == 1024
     assert len(ordered.claim(1000)) == 1000
+
+
+@pytest.mark.verify
+def test_two_hundred_thousand_keys_fit_into_one_transaction(ordered: Engine) -> None:
+    halves = [
+        Jsonb([{"payload": n, "ordering_key": f"k{n}"} for n in range(start, start + 100_000)])
+        for start in (0, 100_000)
+    ]
+    with ordered.conn.transaction():
+        sent = [id for half in halves for id in ordered.value("send_many", queue="q", messages=half)]
+        locks = ordered.look("select count(*) from pg_locks where locktype = 'advisory'")
+
+    # All are heads of their lines: claims of the most that there can be bring each of them once.
+    taken = [row["id"] for _ in range(20) for row in ordered.claim(10_000)]
+
+    assert locks == 1024
+    assert taken == sent
+    assert len(set(sent)) == 200_000

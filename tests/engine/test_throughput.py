@@ -7,13 +7,16 @@
 5. It can be set, changed and taken back at any time; dropping the queue drops its register.
 6. Deliveries again (nacks, expired leases) count like first ones.
 7. repair() makes the register anew.
+8. A claim that the limit cut short handed out what it handed out: strict verbs settle it.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from tests.engine.engine import T0, Engine
+import pytest
+
+from tests.engine.engine import T0, Engine, ids
 
 SECOND = timedelta(seconds=1)
 BUCKETS = "select count(*) from pg_class where relname ~ '^throttle_'"
@@ -138,3 +141,17 @@ def test_repair_makes_the_register_anew(engine: Engine) -> None:
     engine.value("repair")
 
     assert len(engine.claim(50)) == 5
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack", "extend"])
+@pytest.mark.parametrize("config", [{}, {"ordering": "key"}, {"priorities": [0, 3]}])
+def test_strict_verbs_settle_what_a_limited_claim_handed_out(
+    engine: Engine, verb: str, config: dict[str, object]
+) -> None:
+    limited(engine, messages=3, **config)
+    engine.send_numbers(20, priority=3 if "priorities" in config else 0)
+    claimed = engine.claim(20)
+
+    settled, skipped = engine.settle(verb, claimed[0]["token"], strict=True)
+
+    assert (len(claimed), settled, skipped) == (5, sorted(ids(claimed)), [])

@@ -7,7 +7,8 @@
 4. Of two who send with one idempotency key, the second waits for the first, and gets its id, or its
    own if the first rolls back; so too within a long transaction, after a savepoint, and as long as its
    lock_timeout allows.
-   An expired one that somebody has locked, or whose line would have to wait, still answers.
+   A message that is past its time to live gives its key up: whoever is ending it is waited for, and so is
+   a claim that may have it. One that somebody holds still answers.
 5. discard_key waits for whoever is sending with the key.
 6. redrive waits for whoever is sending with the key of a dead letter, and leaves that where it is.
 """
@@ -154,9 +155,7 @@ def test_discard_key_waits_for_whoever_is_sending_with_it(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("locked", ["first", "behind"])
-def test_an_expired_message_that_cannot_end_now_still_has_its_idempotency_key(
-    scene: Scene, locked: str
-) -> None:
+def test_a_sender_waits_to_end_what_is_past_its_time_to_live(scene: Scene, locked: str) -> None:
     scene.clock()
     scene.watcher.execute("select holdfast.configure_queue('q', %s)", [Jsonb({"ordering": "key"})])
     sender, admin = scene.session("sender"), scene.session("admin")
@@ -166,13 +165,62 @@ def test_an_expired_message_that_cannot_end_now_still_has_its_idempotency_key(
     }
     scene.clock("2 s")
     admin.begin().execute("select from holdfast.message where id = %s for update", [ids[locked]])
-    sender.execute("set lock_timeout = '2s'")
+    again = sender.start(lambda: sender.send(ordering_key="a", idempotency_key="i")).blocked_by(admin)
 
-    meanwhile = sender.send(ordering_key="a", idempotency_key="i")
     admin.rollback()
 
-    assert meanwhile == ids["first"]
-    assert sender.send(ordering_key="a", idempotency_key="i") not in ids.values()
+    assert again.result() not in ids.values()
+    assert scene.messages() == 2
+
+
+@pytest.mark.parametrize("payload", [1, 2])
+@pytest.mark.parametrize("commits", [True, False])
+def test_no_message_is_swallowed_by_one_that_a_claim_is_ending(
+    scene: Scene, commits: bool, payload: int
+) -> None:
+    scene.clock()
+    sender, worker = scene.session("sender"), scene.session("worker")
+    first = sender.send(payload=Jsonb(1), idempotency_key="i", ttl="1 s")
+    scene.clock("2 s")
+    assert worker.begin().take() == []
+    again = sender.start(lambda: sender.send(payload=Jsonb(payload), idempotency_key="i")).blocked_by(worker)
+
+    end(worker, commits)
+
+    assert again.result() != first
+    assert worker.take() == [again.result()]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_message_in_an_open_claim_has_its_idempotency_key_if_that_commits(
+    scene: Scene, commits: bool
+) -> None:
+    scene.clock()
+    sender, worker = scene.session("sender"), scene.session("worker")
+    first = sender.send(payload=Jsonb(1), idempotency_key="i", ttl="1 s")
+    assert worker.begin().take(lease="30 s") == [first]
+    scene.clock("2 s")
+    again = sender.start(lambda: sender.send(payload=Jsonb(1), idempotency_key="i")).blocked_by(worker)
+
+    end(worker, commits)
+
+    assert (again.result() == first) is commits
+    assert worker.take() == ([] if commits else [again.result()])
+
+
+def test_a_fixed_snapshot_cannot_tell_who_holds_what_is_past_its_time_to_live(scene: Scene) -> None:
+    scene.clock()
+    sender, worker = scene.session("sender"), scene.session("worker")
+    worker.send(payload=Jsonb(1), idempotency_key="i", ttl="1 s")
+    sender.begin("isolation level repeatable read").execute("select count(*) from holdfast.message")
+    held = worker.claim(lease="30 s")
+    scene.clock("2 s")
+
+    with pytest.raises(psycopg.Error) as error:
+        sender.send(payload=Jsonb(1), idempotency_key="i")
+
+    assert error.value.sqlstate == "QH303"
+    assert worker.ack(held[0].token, strict=True).settled == [held[0].id]
 
 
 @pytest.mark.parametrize("commits", [True, False])

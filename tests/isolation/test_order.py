@@ -13,11 +13,14 @@
 8. unblock, discard and unblock again: one of them does it, the other is told.
 9. An ack waits for nobody but those: not for an open sender of its key.
 10. A purge waits for nobody, so it stalls no lane: what cannot end now is left, and told.
+11. A claim that read its lane before ordering was switched on hands out one message of a line all the same.
+12. What an open transaction has sent when its queue becomes strict goes to the end of the line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import psycopg
 import pytest
@@ -400,3 +403,99 @@ def test_a_purge_leaves_a_head_whose_successor_is_locked(
     assert purge(admin, state)[0] >= 1
     left = "select count(*) from holdfast.message where ordering_key = 'a' and key is distinct from 'k'"
     assert scene.watcher.value(left) == 0
+
+
+@pytest.mark.parametrize("most", [1, 10])
+@pytest.mark.parametrize("ordering", ["key", "strict"])
+def test_a_claim_that_waits_for_a_lane_sees_that_it_has_become_ordered(
+    scene: Scene, ordering: str, most: int
+) -> None:
+    scene.patient()
+    admin, early, late = scene.session("admin"), scene.session("early"), scene.session("late")
+    admin.begin().execute("select holdfast.configure_queue('q', %s)", [Jsonb({"ordering": ordering})])
+    key = {"ordering_key": "a"} if ordering == "key" else {}
+    sent = [admin.send(**key) for _ in range(3)]
+    waiting = [session.start(partial(session.take, most)) for session in (early, late)]
+    for pending in waiting:
+        pending.blocked_by(admin, early, late)
+
+    admin.commit()
+
+    taken = [id for pending in waiting for id in pending.result()]
+    assert taken == sent[:1]
+    for token in scene.held:
+        early.ack(token)
+    assert scene.drain() == sent[1:]
+
+
+@pytest.mark.parametrize("most", [1, 10])
+@pytest.mark.parametrize("ordering", ["key", "strict"])
+def test_a_claim_held_up_before_its_lane_sees_that_it_has_become_ordered(
+    scene: Scene, ordering: str, most: int
+) -> None:
+    holder, early, admin = scene.session("holder"), scene.session("early"), scene.session("admin")
+    admin.execute("select holdfast.configure_queue('q', %s)", [Jsonb({"throughput_limit": 1000})])
+    # A claim with a limit looks into its bucket after it has read the lane, and before it locks it.
+    bucket = "select pg_advisory_xact_lock(holdfast._bucket_lock(), -id) from holdfast.queue where name = 'q'"
+    holder.begin().execute(bucket)
+    waiting = early.start(lambda: early.take(most)).blocked_by(holder)
+    admin.execute("select holdfast.configure_queue('q', %s)", [Jsonb({"ordering": ordering})])
+    key = {"ordering_key": "a"} if ordering == "key" else {}
+    sent = [admin.send(**key) for _ in range(3)]
+
+    holder.commit()
+
+    assert waiting.result() == sent[:1]
+    assert admin.take(10) == []
+
+
+@pytest.mark.parametrize("options", [{}, {"delay": "1 s"}])
+def test_what_was_sent_before_the_queue_became_strict_goes_to_the_end_of_the_line(
+    scene: Scene, options: dict[str, str]
+) -> None:
+    scene.clock()
+    sender, admin, worker = scene.session("sender"), scene.session("admin"), scene.session("worker")
+    late = sender.begin().send(**options)
+    admin.execute("select holdfast.configure_queue('q', %s)", [Jsonb({"ordering": "strict"})])
+    sent = [admin.send() for _ in range(2)]
+    sender.commit()
+    scene.clock("2 s")
+    came = []
+
+    for hour in range(1, 4):
+        scene.clock(f"{hour} h")
+        worker.sweep()
+        (delivery,) = eventually(lambda: worker.claim(10), what="the next one comes")
+        assert admin.take(10) == []
+        assert worker.ack(delivery.token, strict=True).settled == [delivery.id]
+        came.append(delivery.id)
+
+    assert came == [*sent, late]
+
+
+def test_a_late_message_does_not_overtake_a_sender_in_the_line(scene: Scene) -> None:
+    sender, admin, worker = scene.session("sender"), scene.session("admin"), scene.session("worker")
+    late = sender.begin().send()
+    admin.execute("select holdfast.configure_queue('q', %s)", [Jsonb({"ordering": "strict"})])
+    first = admin.begin().send()
+    sender.commit()
+    meanwhile = worker.take(10)
+    admin.commit()
+
+    taken = coming(worker)
+
+    assert (meanwhile, taken) == ([], [first])
+    assert admin.take(10) == []
+    assert worker.ack(next(iter(scene.held))).settled == [first]
+    assert coming(worker) == [late]
+
+
+def test_a_fixed_snapshot_cannot_tell_whether_a_queue_is_empty(scene: Scene) -> None:
+    admin, sender = scene.session("admin"), scene.session("sender")
+    admin.begin("isolation level repeatable read").execute("select count(*) from holdfast.message")
+    sender.send()
+
+    with pytest.raises(psycopg.Error) as error:
+        admin.execute("select holdfast.configure_queue('q', %s)", [Jsonb({"ordering": "strict"})])
+
+    assert error.value.sqlstate == "QH303"

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import pytest
+from psycopg.types.json import Jsonb
 
 from tests.isolation.scene import Scene
 
@@ -54,6 +55,31 @@ def test_a_claim_that_buries_does_not_wait_for_who_has_the_dead_letter_queue(sce
     assert taken == sent[1:]
     dead = "select origin->>'id' from holdfast.browse('mortal', 'dead')"
     assert {int(id) for (id,) in worker.execute(dead)} == set(sent)
+    scene.journal.live.clear()
+
+
+@pytest.mark.parametrize("lapse_is_failure", [True, False])
+def test_a_sweep_knows_by_the_budget_of_the_queue_whom_it_has_to_bury(
+    scene: Scene, lapse_is_failure: bool
+) -> None:
+    scene.clock()
+    worker, admin = scene.session("worker"), scene.session("admin")
+    config = {"max_deliveries": 1, "budget": "failures", "lapse_is_failure": lapse_is_failure}
+    admin.execute("select holdfast.create_queue('mortal', %s)", [Jsonb(config)])
+    admin.execute("select holdfast.create_queue('mortal.dlq')")
+    sent = worker.send("mortal")
+    worker.claim(1, "mortal")
+    scene.journal.expired([sent])
+    scene.clock("1 h")
+    admin.begin().execute(OPEN["it is being configured"])
+
+    taken = worker.start(lambda: worker.take(5, "mortal")).result()
+    admin.rollback()
+
+    # Dead, it stays leased until it can be buried; alive, it does not wait for the dead-letter queue.
+    assert taken == ([] if lapse_is_failure else [sent])
+    held = worker.execute("select id from holdfast.holders('mortal', %s)", [[sent]])
+    assert held == [(sent,)]
     scene.journal.live.clear()
 
 

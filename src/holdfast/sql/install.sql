@@ -1147,9 +1147,11 @@ begin
   -- A burial waits for nobody, so it cannot queue up for its place in a line. Whoever makes that queue strict at this
   -- moment, or names this one, is waited for; neither queue need be there yet, so the lock is on the name.
   if v_grave is not null and v_grave is distinct from v_queue.dead_letter then
+    perform holdfast._check_isolation('naming a dead-letter queue');
     perform pg_advisory_xact_lock_shared(holdfast._grave_lock(), hashtext(v_grave));
   end if;
   if v_strict and v_queue.ordering is distinct from 'strict' then
+    perform holdfast._check_isolation('making a queue strict');
     perform pg_advisory_xact_lock(holdfast._grave_lock(), hashtext(v_queue.name));
   end if;
   if exists (select from holdfast.queue q where q.name = v_grave and q.ordering = 'strict') then
@@ -1169,10 +1171,12 @@ as $$
 declare
   v_queue holdfast.queue := holdfast._queue(_check_ordering.queue);
 begin
-  if 'strict' in (effective ->> 'ordering', v_queue.ordering) and effective ->> 'ordering' is distinct from coalesce(v_queue.ordering, 'none')
-     and holdfast._count_upto(v_queue, 1) > 0 then
-    perform holdfast._fail('QH310', 'the ordering of a queue with messages in it cannot be changed to or from strict',
-      'What is in it was sent in another order.', 'Empty the queue first, or create another one.');
+  if 'strict' in (effective ->> 'ordering', v_queue.ordering) and effective ->> 'ordering' is distinct from coalesce(v_queue.ordering, 'none') then
+    perform holdfast._check_isolation('a change of ordering');
+    if holdfast._count_upto(v_queue, 1) > 0 then
+      perform holdfast._fail('QH310', 'the ordering of a queue with messages in it cannot be changed to or from strict',
+        'What is in it was sent in another order.', 'Empty the queue first, or create another one.');
+    end if;
   end if;
   if effective ->> 'ordering' <> 'none' and not v_queue.ordered then
     -- Nobody is in the middle of a plain claim when the first ordered message comes.
@@ -2089,14 +2093,17 @@ create or replace function holdfast._shortly() returns interval language sql imm
   return interval '20 ms';
 comment on function holdfast._shortly is 'When a message is looked at again that somebody has his hands on';
 
+create or replace function holdfast._bucket(queue_id int, key text) returns int language sql immutable
+  return ((_bucket.queue_id::bigint << 10) + (hashtext(_bucket.key) & 1023) & 2147483647)::int;
+comment on function holdfast._bucket is 'Which of the 1,024 locks of a queue guards this key';
+
 create or replace function holdfast._lock_keys(class int, queue_id int, keys text[]) returns void language plpgsql volatile
 as $$
 declare
   v_bucket int;
 begin
   for v_bucket in
-    select distinct ((_lock_keys.queue_id::bigint << 10) + (hashtext(k) & 1023) & 2147483647)::int as bucket
-    from unnest(keys) k where k is not null order by bucket
+    select distinct holdfast._bucket(_lock_keys.queue_id, k) as bucket from unnest(keys) k where k is not null order by bucket
   loop
     perform pg_advisory_xact_lock(class, v_bucket);
   end loop;
@@ -2198,35 +2205,64 @@ end $$;
 comment on function holdfast._park is
   'Under the lane lock: park messages behind the heads of their lines, if those are held meanwhile; else look again shortly. A message that somebody has locked becomes a gap';
 
+create or replace function holdfast._line_up(lane holdfast.lane, ids bigint[], at timestamptz) returns bigint[] language plpgsql volatile
+as $$
+declare
+  v_late bigint[] := array(select m.id from holdfast.message m where m.id = any (_line_up.ids) and m.ordering_key is null);
+  v_locked bigint[];
+begin
+  if v_late = '{}' then
+    return ids;
+  end if;
+  v_locked := array(select m.id from holdfast.message m where m.id = any (v_late) for update skip locked);
+  -- A sender in the line who has not committed has an earlier number: not before him.
+  if pg_try_advisory_xact_lock(holdfast._line_lock(), holdfast._bucket(lane.queue_id, '')) then
+    update holdfast.message m set ordering_key = '', order_no = nextval('holdfast.order_no') where m.id = any (v_locked);
+  end if;
+  update holdfast.message m set due_at = at + holdfast._shortly() where m.id = any (v_locked);
+  perform holdfast._remember_passed(lane, v_late);
+  return array(select i from unnest(ids) i where i not in (select unnest(v_late)));
+end $$;
+comment on function holdfast._line_up is
+  'Under the lane lock of a strict queue: messages whose sender did not know yet that it is strict go to the end of the line, and are looked at shortly. Returns the others';
+
 create or replace function holdfast._in_order(
-  lane holdfast.lane, ids bigint[], want int, at timestamptz, out taken bigint[], out last bigint)
+  lane holdfast.lane, ids bigint[], want int, room bigint, at timestamptz, out taken bigint[], out bytes bigint, out last bigint)
 language plpgsql volatile
 as $$
 declare
-  v_first jsonb := holdfast._firsts(lane.queue_id, ids);
+  v_first jsonb;
   v_blocked bigint[];
   v_behind bigint[];
 begin
+  if lane.ordering = 'strict' then
+    ids := holdfast._line_up(lane, ids, at);
+  end if;
+  v_first := holdfast._firsts(lane.queue_id, ids);
   with candidate as (
     select c.id, c.nth, (v_first ->> m.ordering_key)::bigint as first,
+           coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0) as bytes,
            (m.ordering_key is null or m.head is true or (v_first ->> m.ordering_key)::bigint is not distinct from c.id)::int as free
     from unnest(ids) with ordinality c(id, nth) cross join lateral (select m.* from holdfast.message m where m.id = c.id offset 0) m
   ), counted as (
-    select c.*, sum(c.free) over (order by c.nth) as frees from candidate c
+    select c.*, sum(c.free) over earlier as frees, sum(c.free * c.bytes) over earlier as total from candidate c
+    window earlier as (order by c.nth)
   ), kept as (
     select c.* from counted c where c.frees - c.free < want and (c.frees < want or c.free = 1)
+      and (_in_order.room is null or holdfast._has_room(c.total, c.free * c.bytes, _in_order.room))
   )
   select array_agg(k.id order by k.nth) filter (where k.free = 1), array_agg(k.id) filter (where k.free = 0),
-         array_agg(k.first) filter (where k.free = 0), max(k.id) filter (where k.frees = want)
-  into taken, v_blocked, v_behind, last from kept k;
+         array_agg(k.first) filter (where k.free = 0), coalesce(max(k.total), 0),
+         case when count(*) < (select count(*) from counted) then coalesce(max(k.id), ids[1] - 1) end
+  into taken, v_blocked, v_behind, bytes, last from kept k;
   if v_blocked is not null then
     perform holdfast._park(lane, v_blocked, v_behind, at);
   end if;
 end $$;
 comment on function holdfast._in_order is
-  'Under the lane lock: the first want of these messages that are heads or stand in no line; those met before that are blocked are parked. last: where want was reached; null: it was not';
+  'Under the lane lock: the first want of these messages that are heads or stand in no line; those met before that are blocked are parked. room: for how many bytes, null: any. last: where want was reached or the room ended; null: all were looked at';
 
-create or replace function holdfast._take_due_in_order(lane holdfast.lane, first timestamptz, at timestamptz, want int) returns bigint[]
+create or replace function holdfast._take_due_in_order(lane holdfast.lane, first timestamptz, at timestamptz, want int, room bigint) returns bigint[]
 language plpgsql volatile
 as $$
 declare
@@ -2234,9 +2270,8 @@ declare
   v_rows int := want;
   v_ids bigint[];
   v_over bigint[];
-  v_free bigint[];
+  v_good record;
   v_taken bigint[];
-  v_bytes bigint := 0;
   v_full boolean := false;
 begin
   loop
@@ -2250,20 +2285,12 @@ begin
     end if;
     exit when v_ids is null and v_over is null;
     if v_ids is not null then
-      v_free := (holdfast._in_order(lane, v_ids, want, at)).taken;
-      with sized as (
-        select c.id, c.nth, coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0) as bytes
-        from unnest(v_free) with ordinality c(id, nth) join holdfast.message m on m.id = c.id
-      ), fitting as (
-        select f.id, f.nth, f.upto from (select s.*, v_bytes + sum(s.bytes) over (order by s.nth) as upto from sized s) f
-        where f.upto - f.bytes < holdfast._answer_bytes()
-      ), held as (
-        update holdfast.message m set due_at = '-infinity' from fitting f where m.id = f.id returning m.id, f.nth, f.upto
-      )
-      select array_agg(h.id order by h.nth), coalesce(max(h.upto), v_bytes) into v_free, v_bytes from held h;
-      v_full := v_bytes >= holdfast._answer_bytes();
-      v_taken := v_taken || v_free;
-      want := want - coalesce(cardinality(v_free), 0);
+      v_good := holdfast._in_order(lane, v_ids, want, room, at);
+      update holdfast.message m set due_at = '-infinity' where m.id = any (v_good.taken);
+      v_full := v_good.last is not null;
+      v_taken := v_taken || v_good.taken;
+      want := want - coalesce(cardinality(v_good.taken), 0);
+      room := room - v_good.bytes;
     end if;
     exit when want <= 0 or v_full or clock_timestamp() > v_began + interval '20 ms';
     v_rows := least(500, greatest(v_rows * 4, 50));
@@ -2273,7 +2300,7 @@ end $$;
 comment on function holdfast._take_due_in_order is
   'Under the lane lock: as _take_due, in a lane with order: what is due and blocked is parked, for about 20 ms';
 
-create or replace function holdfast._take_fresh_in_order(lane holdfast.lane, start bigint, want int, taken boolean, at timestamptz)
+create or replace function holdfast._take_fresh_in_order(lane holdfast.lane, start bigint, want int, room bigint, taken boolean, at timestamptz)
 returns holdfast._fresh language plpgsql volatile
 as $$
 declare
@@ -2285,6 +2312,7 @@ declare
   v_clean boolean;
   v_scan record;
   v_good record;
+  v_full boolean := false;
 begin
   if lane.ordering = 'strict' then
     want := 1;
@@ -2292,7 +2320,7 @@ begin
   end if;
   loop
     v_clean := pg_current_xact_id_if_assigned() is null;
-    v_scan := holdfast._scan(v_fresh.upto, v_end - 1, v_rows, v_rows, taken, at, interval '10 ms');
+    v_scan := holdfast._scan(v_fresh.upto, v_end - 1, v_rows, v_rows, null, taken, at, interval '10 ms');
     exit when v_scan.next is null;
     if v_scan.expired is not null then
       perform holdfast._end_expired(lane.queue_id, v_scan.expired, at);
@@ -2300,9 +2328,11 @@ begin
     if v_scan.ids is not null then
       -- A strict queue waits for its head: what is blocked stays ahead of the cursor, and is not touched.
       exit when lane.ordering = 'strict' and not holdfast._is_first(lane.queue_id, v_scan.ids[1]);
-      v_good := holdfast._in_order(lane, v_scan.ids, want, at);
+      v_good := holdfast._in_order(lane, v_scan.ids, want, room, at);
       v_fresh.ids := v_fresh.ids || v_good.taken;
       want := want - coalesce(cardinality(v_good.taken), 0);
+      room := room - v_good.bytes;
+      v_full := v_good.last is not null;
       if v_good.last + 1 < v_scan.next then
         -- Enough before the end of the window: what lies behind is for the next claim.
         v_scan.next := v_good.last + 1;
@@ -2315,12 +2345,12 @@ begin
       perform holdfast._open_gaps(lane, v_scan.gap_lo, v_scan.gap_hi, v_clean);
     end if;
     if v_scan.expired <> '{}' then
-      perform holdfast._remember_expired(lane, v_scan.expired);
+      perform holdfast._remember_passed(lane, v_scan.expired);
     end if;
     v_fresh.upto := v_scan.next;
     v_scanned := v_scanned + v_rows;
     taken := taken or v_fresh.ids is not null;
-    exit when want <= 0 or v_scan.stopped or not v_scan."full" or v_scanned >= 10000 or clock_timestamp() > v_began + interval '20 ms';
+    exit when want <= 0 or v_full or v_scan.stopped or not v_scan."full" or v_scanned >= 10000 or clock_timestamp() > v_began + interval '20 ms';
     v_rows := case when lane.ordering = 'strict' then 1 else least(500, greatest(v_rows * 4, 50)) end;
   end loop;
   return v_fresh;
@@ -2362,10 +2392,11 @@ comment on function holdfast._orphans is 'Which of these messages are parked beh
 -- idempotency_key   at most one live message of a key: the same payload again answers with the first id, another is an
 --                   error. A unique index stands behind the lock. One that is past its time to live and in nobody's
 --                   hands ends at this moment, if nobody has removed it yet: else its key would swallow a message.
+--                   For that, claims that have begun are waited for, and whoever is ending it.
 --
 -- A replaceable key has no unique index: a message that is given back, or found after a crash, may meet a newer one,
 -- and both must stay. So the lock on the key decides, held to the end of the transaction.
--- Lock order: ordering keys, keys, idempotency keys, each by bucket; then rows.
+-- Lock order: ordering keys, keys, idempotency keys, each by bucket; a lane, for a moment; then rows.
 
 create or replace function holdfast._check_keys(ordering_key text, key text, idempotency_key text) returns void
 language plpgsql stable
@@ -2506,20 +2537,37 @@ begin
 end $$;
 comment on function holdfast._replace is 'Under the lock of its key: replace the message that waits; null: none does, or it is being claimed';
 
+create or replace function holdfast._await_claims(lane_id int) returns void language plpgsql volatile
+as $$
+begin
+  -- Undone on purpose, which lets go of the lock at once.
+  perform pg_advisory_xact_lock(holdfast._lane_lock(), lane_id);
+  raise exception using errcode = 'HF000';
+exception
+  when sqlstate 'HF000' then null;
+end $$;
+comment on function holdfast._await_claims is 'Wait until the claims of this lane that have begun are over: what they took can be seen then';
+
 create or replace function holdfast._end_overdue(queue_id int, id bigint, at timestamptz) returns boolean language plpgsql volatile
 as $$
 begin
-  perform from holdfast.message m
-  where m.id = _end_overdue.id and m.expires_at <= at and m.blocks_since is null for update skip locked;
-  if not found or exists (select from holdfast._holders(array[_end_overdue.id]))
-     or holdfast._can_end(_end_overdue.queue_id, array[_end_overdue.id]) = '{}' then
+  perform holdfast._check_isolation('send with an idempotency_key');
+  -- In this order: a claim that began before may have it, one that begins later sees that it is over and ends it, and whoever
+  -- is ending it is waited for.
+  perform holdfast._await_claims((_end_overdue.id >> 40)::int);
+  perform from holdfast.message m where m.id = _end_overdue.id for update;
+  if not found then
+    return true;
+  end if;
+  if exists (select from holdfast.message m where m.id = _end_overdue.id and m.blocks_since is not null)
+     or exists (select from holdfast._holders(array[_end_overdue.id])) then
     return false;
   end if;
   perform holdfast._end(_end_overdue.queue_id, array[_end_overdue.id], 'expired', at);
   return true;
 end $$;
 comment on function holdfast._end_overdue is
-  'End a message that is past its time to live. false: it is not, or somebody holds it, or that would wait for somebody';
+  'End a message that is past its time to live, unless somebody has done so. false: somebody holds it, or it blocks its line';
 
 create or replace function holdfast._sent_before(queue holdfast.queue, draft holdfast.draft) returns bigint language plpgsql volatile
 as $$
@@ -2530,7 +2578,10 @@ declare
 begin
   select m.id, m.payload_hash, m.expires_at <= holdfast.now() into v_id, v_hash, v_over from holdfast.message m
   where m.queue_id = queue.id and m.idempotency_key = draft.idempotency_key;
-  if v_over and holdfast._end_overdue(queue.id, v_id, holdfast.now()) then
+  if v_over then
+    v_over := holdfast._end_overdue(queue.id, v_id, holdfast.now());
+  end if;
+  if v_over then
     return null;
   end if;
   if v_hash <> holdfast._payload_hash(draft.payload, draft.body) then
@@ -2661,9 +2712,9 @@ begin
     end if;
     perform holdfast._check_draft((payload, body, content_type, headers, priority, null, null, correlation_id, tag, max_deliveries,
                                    ordering_key, key, idempotency_key)::holdfast.draft, (holdfast._queue(send.queue)).max_payload);
-    if v_queue.kind = 'log' then
-      perform holdfast._check_append(holdfast._queue(send.queue), num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries,
-                                                                               ordering_key, key, idempotency_key));
+    if v_queue.kind = 'log' and num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries, ordering_key, key, idempotency_key) > 0 then
+      perform holdfast._no_append(send.queue, jsonb_build_object('priority', priority, 'delay', delay, 'deliver_at', deliver_at, 'ttl', ttl, 'expires_at', expires_at,
+        'max_deliveries', max_deliveries, 'ordering_key', ordering_key, 'key', key, 'idempotency_key', idempotency_key));
     end if;
     v_due := holdfast._due_at(delay, deliver_at, v_now);
     v_expires := holdfast._expires_at(ttl, expires_at, v_now, v_queue.ttl);
@@ -2718,8 +2769,12 @@ declare
   v_xid xid8;
 begin
   if queue.kind = 'log' then
-    perform holdfast._check_append(queue, max(num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries,
-                                                             d.ordering_key, d.key, d.idempotency_key))) from unnest(drafts) d;
+    perform holdfast._no_append(queue.name, jsonb_build_object(
+        'priority', d.priority, 'delay or deliver_at', d.due_at, 'ttl or expires_at', d.expires_at, 'max_deliveries', d.max_deliveries,
+        'ordering_key', d.ordering_key, 'key', d.key, 'idempotency_key', d.idempotency_key))
+    from (select max(d.priority) as priority, max(d.due_at) as due_at, max(d.expires_at) as expires_at, max(d.max_deliveries) as max_deliveries,
+                 max(d.ordering_key) as ordering_key, max(d.key) as key, max(d.idempotency_key) as idempotency_key from unnest(drafts) d) d
+    where num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries, d.ordering_key, d.key, d.idempotency_key) > 0;
   end if;
   if queue.ordering is not null
      or exists (select from unnest(drafts) d where num_nonnulls(d.ordering_key, d.key, d.idempotency_key) > 0) then
@@ -2776,8 +2831,10 @@ begin
   perform holdfast._check_batch(cardinality(payloads));
   perform holdfast._check_options(content_type, headers, correlation_id, tag, max_deliveries);
   perform holdfast._check_priority(priority);
-  perform holdfast._check_append(v_queue, num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries,
-                                                       ordering_key, key, idempotency_key));
+  if v_queue.kind = 'log' and num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries, ordering_key, key, idempotency_key) > 0 then
+    perform holdfast._no_append(send_batch.queue, jsonb_build_object('priority', priority, 'delay', delay, 'deliver_at', deliver_at, 'ttl', ttl, 'expires_at', expires_at,
+      'max_deliveries', max_deliveries, 'ordering_key', ordering_key, 'key', key, 'idempotency_key', idempotency_key));
+  end if;
   if num_nonnulls(ordering_key, key, idempotency_key) > 0 then
     perform holdfast._check_keys(ordering_key, key, idempotency_key);
   end if;
@@ -3048,7 +3105,7 @@ begin
 end $$;
 comment on function holdfast._first_gap is 'Where a look at gaps starts; null: there are none. everything: go on with the walk over all of them';
 
-create or replace function holdfast._look_at_gaps(lane holdfast.lane, want int, at timestamptz, clean boolean, thorough boolean)
+create or replace function holdfast._look_at_gaps(lane holdfast.lane, want int, room bigint, at timestamptz, clean boolean, thorough boolean)
 returns bigint[] language plpgsql volatile
 as $$
 declare
@@ -3058,6 +3115,7 @@ declare
   v_first bigint := holdfast._first_gap(lane, v_all, clean);
   v_ended xid8;
   v_found bigint[];
+  v_more bigint[];
   v_gap record;
   v_seen int := 0;
 begin
@@ -3075,8 +3133,12 @@ begin
   loop
     v_seen := v_seen + 1;
     continue when not v_gap.ended and not v_gap.filled;
-    v_found := v_found || holdfast._look_at_gap(lane, v_gap.lo, v_gap.hi, v_gap.horizon, v_gap.ended, want - coalesce(cardinality(v_found), 0), at);
+    v_more := holdfast._look_at_gap(lane, v_gap.lo, v_gap.hi, v_gap.horizon, v_gap.ended, want - coalesce(cardinality(v_found), 0), room, at);
+    v_found := v_found || v_more;
     exit when cardinality(v_found) >= want;
+    if v_more is not null then
+      room := room - holdfast._bytes(v_more);
+    end if;
   end loop;
   if v_all then
     -- More gaps than one walk takes: the next goes on from here.
@@ -3087,16 +3149,18 @@ begin
   return v_found;
 end $$;
 comment on function holdfast._look_at_gaps is
-  'Look whether messages have turned up in the gaps, at most want; drops gaps that nobody can fill any more. thorough: ask the lock table too';
+  'Look whether messages have turned up in the gaps, at most want, and as many bytes as there is room for; drops gaps that nobody can fill any more. thorough: ask the lock table too';
 
-create or replace function holdfast._look_at_gap(lane holdfast.lane, lo bigint, hi bigint, horizon xid8, ended boolean, want int, at timestamptz)
+create or replace function holdfast._look_at_gap(lane holdfast.lane, lo bigint, hi bigint, horizon xid8, ended boolean, want int, room bigint, at timestamptz)
 returns bigint[] language plpgsql volatile
 as $$
 declare
   v_scan record;
 begin
-  v_scan := holdfast._scan(lo, hi, want + 1000, want, false, at, null);
-  if v_scan.next is null then
+  v_scan := holdfast._scan(lo, hi, want + 1000, want, room, false, at, null);
+  if v_scan.next is null and v_scan.stopped then
+    return null;
+  elsif v_scan.next is null then
     delete from holdfast.gap g where ended and g.lane_id = lane.id and g.lo = _look_at_gap.lo;
     return null;
   end if;
@@ -3107,10 +3171,10 @@ begin
   select lane.id, v_scan.next, hi, horizon where v_scan.next <= hi and (v_scan.stopped or v_scan.full or not ended);
   if v_scan.expired is not null then
     perform holdfast._end_expired(lane.queue_id, v_scan.expired, at);
-    perform holdfast._remember_expired(lane, v_scan.expired);
+    perform holdfast._remember_passed(lane, v_scan.expired);
   end if;
   if lane.ordering is not null and v_scan.ids is not null then
-    return (holdfast._in_order(lane, v_scan.ids, want, at)).taken;
+    return (holdfast._in_order(lane, v_scan.ids, want, null, at)).taken;
   end if;
   return v_scan.ids;
 end $$;
@@ -3347,7 +3411,10 @@ begin
   -- One that is being dropped, or taken into use, needs no repair.
   for v_limiter in select l.id, l.register from holdfast.limiter l order by l.id for key share skip locked loop
     if not holdfast._readable(array[v_limiter.register]) then
-      update holdfast.limiter l set register = holdfast._register('limiter_' || l.id) where l.id = v_limiter.id;
+      -- Whoever repairs it at this moment is waited for: what one has made, the next would drop again, under its users.
+      select l.register into v_limiter.register from holdfast.limiter l where l.id = v_limiter.id for no key update;
+      update holdfast.limiter l set register = holdfast._register('limiter_' || l.id)
+      where l.id = v_limiter.id and not holdfast._readable(array[v_limiter.register]);
     elsif not unreadable_only then
       perform setval(v_limiter.register, 0);
     end if;
@@ -3437,7 +3504,17 @@ create or replace function holdfast._answer_bytes() returns int language sql imm
   return 16777216;
 comment on function holdfast._answer_bytes is 'How many bytes one claim hands out; a single larger message still goes alone';
 
-create or replace function holdfast._take_due(lane holdfast.lane, first timestamptz, at timestamptz, want int) returns bigint[]
+create or replace function holdfast._has_room(total bigint, bytes bigint, room bigint) returns boolean language sql immutable
+  return total <= room or (total = bytes and room = holdfast._answer_bytes());
+comment on function holdfast._has_room is
+  'May a message of so many bytes go, as the last of total, where a claim has room for so many? The first of a claim always may';
+
+create or replace function holdfast._bytes(ids bigint[]) returns bigint language sql stable
+  return (select coalesce(sum(coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0)), 0)
+          from holdfast.message m where m.id = any (ids));
+comment on function holdfast._bytes is 'How many bytes these messages take, as stored';
+
+create or replace function holdfast._take_due(lane holdfast.lane, first timestamptz, at timestamptz, want int, room bigint) returns bigint[]
 language plpgsql volatile
 as $$
 declare
@@ -3446,13 +3523,14 @@ declare
 begin
   with candidate as (
     select m.id, m.due_at, m.expires_at <= at as over,
-           coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0) as bytes
+           case when m.expires_at <= at then 0
+                else coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0) end as bytes
     from holdfast.message m
     where m.id >> 40 = lane.id and m.due_at > '-infinity' and m.due_at >= first and m.due_at <= at
     order by m.due_at, m.id limit want for update skip locked
   ), fitting as (
-    select f.* from (select c.*, sum(c.bytes) over (order by c.due_at, c.id) - c.bytes as before from candidate c) f
-    where f.before < holdfast._answer_bytes()
+    select f.* from (select c.*, sum(c.bytes) over (order by c.due_at, c.id) as total from candidate c) f
+    where holdfast._has_room(f.total, f.bytes, room)
   ), taken as (
     update holdfast.message m set due_at = '-infinity' from fitting f where m.id = f.id
     returning m.id, f.due_at, f.over
@@ -3467,8 +3545,8 @@ end $$;
 comment on function holdfast._take_due is 'Under the lane lock: mark due messages as held and return their ids; those past their time to live end';
 
 create or replace function holdfast._scan(
-  lo bigint, hi bigint, rows int, want int, taken boolean, at timestamptz, patience interval,
-  out ids bigint[], out expired bigint[], out next bigint, out stopped boolean, out "full" boolean,
+  lo bigint, hi bigint, rows int, want int, room bigint, taken boolean, at timestamptz, patience interval,
+  out ids bigint[], out bytes bigint, out expired bigint[], out next bigint, out stopped boolean, out "full" boolean,
   out gap_lo bigint[], out gap_hi bigint[])
 language plpgsql volatile
 as $$
@@ -3481,7 +3559,7 @@ begin
            coalesce(lag(m.id) over (order by m.id), _scan.lo - 1) as before
     from holdfast.message m where m.id >= _scan.lo and m.id <= _scan.hi order by m.id limit _scan.rows
   ), counted as (
-    select p.*, sum(p.good) over earlier as nth, sum(p.bytes) over earlier as total from present p
+    select p.*, sum(p.good) over earlier as nth, sum(p.good * p.bytes) over earlier as total from present p
     window earlier as (order by p.id)
   ), cut as materialized (
     -- A hole right before a young row will be filled in a moment: stop there, if there is something to hand out.
@@ -3490,12 +3568,12 @@ begin
   ), kept as (
     select c.* from counted c, cut
     where (cut.upto is null or c.id <= cut.upto) and c.nth - c.good < want
-      and (c.nth <= 1 or c.total <= holdfast._answer_bytes())
+      and (_scan.room is null or holdfast._has_room(c.total, c.good * c.bytes, _scan.room))
   )
-  select array_agg(k.id) filter (where k.good = 1), array_agg(k.id) filter (where k.over), max(k.id) + 1,
+  select array_agg(k.id) filter (where k.good = 1), max(k.total), array_agg(k.id) filter (where k.over), max(k.id) + 1,
          count(*) < (select count(*) from present), (select count(*) from present) = rows,
          array_agg(k.before + 1) filter (where k.id > k.before + 1), array_agg(k.id - 1) filter (where k.id > k.before + 1)
-  into ids, expired, next, stopped, "full", gap_lo, gap_hi from kept k;
+  into ids, bytes, expired, next, stopped, "full", gap_lo, gap_hi from kept k;
 end $$;
 comment on function holdfast._scan is
   'Look at an id range with exceptions in it: what can be taken, what has expired, which ids are missing, where to go on';
@@ -3530,19 +3608,19 @@ begin
 end $$;
 comment on function holdfast._expired_due is 'Of the next 10,000 due messages those whose time to live is over';
 
-create or replace function holdfast._remember_expired(lane holdfast.lane, ids bigint[]) returns void language plpgsql volatile
+create or replace function holdfast._remember_passed(lane holdfast.lane, ids bigint[]) returns void language plpgsql volatile
 as $$
 declare
-  v_busy bigint[] := array(select m.id from holdfast.message m where m.id = any (_remember_expired.ids) and m.due_at is null);
+  v_busy bigint[] := array(select m.id from holdfast.message m where m.id = any (_remember_passed.ids) and m.due_at is null);
 begin
-  -- Still fresh: somebody has it locked. The cursor passes it, so a gap must remember it: a line may wait behind it.
+  -- Still fresh: somebody had it locked. The cursor passes it, so a gap must remember it: a line may wait behind it.
   if v_busy <> '{}' then
     perform holdfast._open_gaps(lane, v_busy, v_busy, false);
   end if;
 end $$;
-comment on function holdfast._remember_expired is 'Under the lane lock: of expired messages that the cursor passes, those that could not be ended become gaps';
+comment on function holdfast._remember_passed is 'Under the lane lock: of messages that the cursor passes because they have ended or are due, those that are fresh all the same become gaps';
 
-create or replace function holdfast._take_fresh(lane holdfast.lane, start bigint, want int, taken boolean, at timestamptz)
+create or replace function holdfast._take_fresh(lane holdfast.lane, start bigint, want int, room bigint, taken boolean, at timestamptz)
 returns holdfast._fresh language plpgsql volatile
 as $$
 declare
@@ -3555,19 +3633,20 @@ declare
 begin
   loop
     v_clean := pg_current_xact_id_if_assigned() is null;
-    v_scan := holdfast._scan(v_fresh.upto, v_end - 1, v_rows, want, taken, at, interval '10 ms');
+    v_scan := holdfast._scan(v_fresh.upto, v_end - 1, v_rows, want, room, taken, at, interval '10 ms');
     exit when v_scan.next is null;
     if v_scan.gap_lo is not null then
       perform holdfast._open_gaps(lane, v_scan.gap_lo, v_scan.gap_hi, v_clean);
     end if;
     if v_scan.expired is not null then
       perform holdfast._end_expired(lane.queue_id, v_scan.expired, at);
-      perform holdfast._remember_expired(lane, v_scan.expired);
+      perform holdfast._remember_passed(lane, v_scan.expired);
     end if;
     v_fresh.ids := v_fresh.ids || v_scan.ids;
     v_fresh.upto := v_scan.next;
     v_scanned := v_scanned + v_rows;
     want := want - coalesce(cardinality(v_scan.ids), 0);
+    room := room - v_scan.bytes;
     taken := taken or v_scan.ids is not null;
     exit when want = 0 or v_scan.stopped or not v_scan."full" or v_scanned >= 10000;
     v_rows := greatest(want, 1000);
@@ -3575,40 +3654,47 @@ begin
   return v_fresh;
 end $$;
 comment on function holdfast._take_fresh is
-  'Under the lane lock: fresh ids from start on, at most want. Passes delayed messages, ends expired ones, writes holes down as gaps';
+  'Under the lane lock: fresh ids from start on, at most want, and for as many bytes as there is room. Passes delayed messages, ends expired ones, writes holes down as gaps';
 
 create or replace function holdfast._take_with_care(
-  lane holdfast.lane, token bigint, want int, handed int, at timestamptz, deadline timestamptz, consumer text) returns void
+  lane_id int, token bigint, want int, handed int, room bigint, at timestamptz, deadline timestamptz, consumer text) returns bigint
 language plpgsql volatile
 as $$
 declare
+  -- As it is now, under the lock: it may have become ordered since claim read it.
+  v_lane holdfast.lane := (select l from holdfast.lane l where l.id = _take_with_care.lane_id);
   -- A plain lane was tended before; in any other, what the sweep frees is to be had by this claim.
-  v_calm boolean := lane.plain or coalesce(holdfast._is_calm(lane.care_at), false) or holdfast._tend(lane, at);
-  v_start bigint := holdfast._advance(lane);
-  v_other bigint[] := holdfast._take_exceptions(lane, want, at);
+  v_calm boolean := v_lane.plain or coalesce(holdfast._is_calm(v_lane.care_at), false) or holdfast._tend(v_lane, at);
+  v_start bigint := holdfast._advance(v_lane);
+  v_other bigint[] := holdfast._take_exceptions(v_lane, want, room, at);
+  v_left int := want - coalesce(cardinality(v_other), 0);
+  v_room bigint := case when v_other is null then room when v_left > 0 then room - holdfast._bytes(v_other) end;
   v_fresh holdfast._fresh := (null, v_start);
 begin
-  if want > coalesce(cardinality(v_other), 0) then
-    if lane.ordering is null then
-      v_fresh := holdfast._take_fresh(lane, v_start, want - coalesce(cardinality(v_other), 0), v_other is not null, at);
+  if v_left > 0 then
+    if v_lane.ordering is null then
+      v_fresh := holdfast._take_fresh(v_lane, v_start, v_left, v_room, v_other is not null, at);
     else
-      v_fresh := holdfast._take_fresh_in_order(lane, v_start, want - coalesce(cardinality(v_other), 0), v_other is not null, at);
+      v_fresh := holdfast._take_fresh_in_order(v_lane, v_start, v_left, v_room, v_other is not null, at);
     end if;
-    if v_other is null and v_fresh.ids is null and pg_sequence_last_value(lane.gap_look) > 0 then
-      v_other := holdfast._look_at_gaps(lane, want, at, pg_current_xact_id_if_assigned() is null, false);
+    if v_other is null and v_fresh.ids is null and pg_sequence_last_value(v_lane.gap_look) > 0 then
+      v_other := holdfast._look_at_gaps(v_lane, want, room, at, pg_current_xact_id_if_assigned() is null, false);
     end if;
   end if;
   -- A cursor that only passed messages which cannot be taken leaves a lease without ids, for the next claim to go on from.
   insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, handed, made_by)
-  select _take_with_care.token, p.part, lane.queue_id, lane.id, lane.queue_name, lane.booted, lane.cursor, _take_with_care.consumer,
+  select _take_with_care.token, p.part, v_lane.queue_id, v_lane.id, v_lane.queue_name, v_lane.booted, v_lane.cursor, _take_with_care.consumer,
          _take_with_care.deadline, coalesce(p.ids, '{}'), case when p.upto = 0 then p.ids end, p.upto,
          _take_with_care.handed + coalesce(cardinality(v_fresh.ids || v_other), 0), pg_current_xact_id()
-  from (values (lane.id, v_fresh.ids, v_fresh.upto), (-lane.id, v_other, 0)) p(part, ids, upto)
+  from (values (v_lane.id, v_fresh.ids, v_fresh.upto), (-v_lane.id, v_other, 0)) p(part, ids, upto)
   where p.ids is not null or p.upto > v_start;
-  perform holdfast._tend(lane, at);
+  perform holdfast._tend(v_lane, at);
+  -- Where all that was wanted is there, nobody asks.
+  return case when v_fresh.ids is null and v_other is null then 0
+              when cardinality(v_fresh.ids || v_other) < want then holdfast._bytes(v_fresh.ids || v_other) end;
 end $$;
 comment on function holdfast._take_with_care is
-  'Under the lane lock: lease what a claim takes where the lane is not plain: due messages, what turned up in gaps, fresh ones between exceptions. handed: what this claim got before, in other lanes';
+  'Under the lane lock: lease what a claim takes where the lane is not plain: due messages, what turned up in gaps, fresh ones between exceptions. handed: what this claim got before, in other lanes. Returns how many bytes it took, if it took less than wanted';
 
 create or replace function holdfast._token() returns bigint language sql volatile
   return hashint8extended((random() * 9e18)::bigint, (holdfast._us(clock_timestamp()) << 8) # pg_backend_pid()) & 9223372036854775807;
@@ -3693,6 +3779,7 @@ declare
   v_deadline timestamptz;
   v_token bigint := holdfast._token();
   v_left int := max;
+  v_handed int := 0;
   v_wait boolean;
   v_waited boolean := false;
   v_relaxed text;
@@ -3704,6 +3791,8 @@ declare
   v_due timestamptz;
   v_ids bigint[];
   v_taken int;
+  v_bytes bigint := 0;
+  v_more bigint;
   v_allowed int;
 begin
   if max is null or max not between 1 and 10000 or lease is not null or consumer is not null
@@ -3767,7 +3856,7 @@ begin
       v_floor := holdfast._time(pg_sequence_last_value(v_lane.due_floor));
       select m.due_at into v_due from holdfast.message m
       where m.id >> 40 = v_lane.id and m.due_at > '-infinity' and m.due_at <= v_now and m.due_at >= v_floor order by m.due_at limit 1;
-      if v_due is null and v_left = 1 then
+      if v_due is null and max = 1 then
         select v_token, m.id, claim.queue, m.payload, m.body, m.content_type, m.headers, v_lane.priority::int, m.key, m.ordering_key,
                m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, v_lane.max_deliveries),
                m.enqueued_at, v_deadline, m.last_error, m.origin
@@ -3776,43 +3865,49 @@ begin
         v_ids := case when found then array[v_start] end;
       elsif v_due is null then
         -- A range no longer than what is wanted: the index scan then stops where the messages do.
-        select array_agg(m.id) into v_ids
+        select array_agg(m.id), coalesce(sum(m.payload), 0) + coalesce(sum(m.body), 0) into v_ids, v_more
         from (select m.id, pg_column_size(m.payload) as payload, pg_column_size(m.body) as body from holdfast.message m
               where m.id >= v_start and m.id < v_start + v_left and m.due_at is null and (m.expires_at is null or m.expires_at > v_now)
               order by m.id) m
-        having count(*) = max(m.id) - v_start + 1 and coalesce(sum(m.payload), 0) + coalesce(sum(m.body), 0) <= holdfast._answer_bytes()
+        having count(*) = max(m.id) - v_start + 1 and coalesce(sum(m.payload), 0) + coalesce(sum(m.body), 0) <= holdfast._answer_bytes() - v_bytes
            and (count(*) = v_left or max(m.id) >= pg_sequence_last_value(v_lane.ids));
       end if;
     end if;
 
-    if v_ids is null then
-      perform holdfast._take_with_care(v_lane, v_token, v_left, max - v_left, v_now, v_deadline, claim.consumer);
-      return query select h.* from holdfast._held(v_token, v_lane.id) h;
-      get diagnostics v_taken = row_count;
-    else
+    if v_ids is not null then
       v_taken := cardinality(v_ids);
       insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, lo, upto, handed, made_by)
-      values (v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.queue, v_lane.fence, v_lane.cursor, claim.consumer,
-              v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, max - v_left + v_taken, pg_current_xact_id());
-      if v_left = 1 then
-        return next v_one;
-      else
-        return query
-          select v_token, m.id, claim.queue, m.payload, m.body, m.content_type, m.headers, v_lane.priority::int, m.key, m.ordering_key,
-                 m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, v_lane.max_deliveries),
-                 m.enqueued_at, v_deadline, m.last_error, m.origin
-          from holdfast.message m where m.id >= v_start and m.id < v_start + v_taken order by m.id;
-      end if;
+      select v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.queue, v_lane.fence, v_lane.cursor, claim.consumer,
+             v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, v_handed + v_taken, pg_current_xact_id()
+      -- Whoever makes a queue ordered holds its lanes: under the lock it is known whether that happened since the lane was read.
+      from holdfast.lane l where l.id = v_lane.id and l.plain;
+      v_ids := case when found then v_ids end;
+    end if;
+    if v_ids is null then
+      v_more := holdfast._take_with_care(v_lane.id, v_token, v_left, v_handed, holdfast._answer_bytes() - v_bytes, v_now, v_deadline, claim.consumer);
+      return query select h.* from holdfast._held(v_token, v_lane.id) h;
+      get diagnostics v_taken = row_count;
+    elsif max = 1 then
+      return next v_one;
+    else
+      return query
+        select v_token, m.id, claim.queue, m.payload, m.body, m.content_type, m.headers, v_lane.priority::int, m.key, m.ordering_key,
+               m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, v_lane.max_deliveries),
+               m.enqueued_at, v_deadline, m.last_error, m.origin
+        from holdfast.message m where m.id >= v_start and m.id < v_start + v_taken order by m.id;
     end if;
     if v_taken = max then
       return;
-    elsif v_taken > 0 and v_left < max then
-      update holdfast.lease l set handed = claim.max - v_left + v_taken where l.token = v_token;
+    elsif v_taken > 0 and v_handed > 0 then
+      update holdfast.lease l set handed = v_handed + v_taken where l.token = v_token;
     end if;
+    v_handed := v_handed + v_taken;
     v_left := v_left - v_taken;
+    v_bytes := v_bytes + v_more;
     if v_left <= 0 then
       return;
     end if;
+    exit when v_bytes >= holdfast._answer_bytes();
     v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_home, v_lane.id));
   end loop;
   if v_allowed > 0 then
@@ -3822,7 +3917,7 @@ end $$;
 comment on function holdfast.claim is
   'Take up to max messages under a lease. alone: the caller promises that this statement is its own transaction';
 
-create or replace function holdfast._take_exceptions(lane holdfast.lane, want int, at timestamptz) returns bigint[]
+create or replace function holdfast._take_exceptions(lane holdfast.lane, want int, room bigint, at timestamptz) returns bigint[]
 language plpgsql volatile
 as $$
 declare
@@ -3833,20 +3928,21 @@ declare
 begin
   v_first := holdfast._first_due(lane, at, v_clean);
   if v_first is not null and lane.ordering is null then
-    v_ids := holdfast._take_due(lane, v_first, at, want);
+    v_ids := holdfast._take_due(lane, v_first, at, want, room);
     if v_ids is null and holdfast._end_expired(lane.queue_id, holdfast._expired_due(lane, v_first, at), at) > 0 then
-      v_ids := holdfast._take_due(lane, v_first, at, want);
+      v_ids := holdfast._take_due(lane, v_first, at, want, room);
     end if;
   elsif v_first is not null then
-    v_ids := holdfast._take_due_in_order(lane, v_first, at, want);
+    v_ids := holdfast._take_due_in_order(lane, v_first, at, want, room);
   end if;
   if v_look > 0 and v_look <= holdfast._us(clock_timestamp()) * 10 and coalesce(cardinality(v_ids), 0) < want then
-    v_ids := v_ids || holdfast._look_at_gaps(lane, want - coalesce(cardinality(v_ids), 0), at, v_clean, true);
+    v_ids := v_ids || holdfast._look_at_gaps(lane, want - coalesce(cardinality(v_ids), 0),
+                                             room - case when v_ids is null then 0 else holdfast._bytes(v_ids) end, at, v_clean, true);
   end if;
   return v_ids;
 end $$;
 comment on function holdfast._take_exceptions is
-  'Under the lane lock: what is due, then what turned up in gaps; at most want';
+  'Under the lane lock: what is due, then what turned up in gaps; at most want, and as many bytes as there is room for';
 
 -- 65_sweep.sql
 -- Sweeping: what leases that ran out leave behind becomes due again, or is buried as a dead letter.
@@ -5587,15 +5683,17 @@ begin
 end $$;
 comment on function holdfast._log_lane is 'The one lane of a log, or of a queue where that will do; or an error';
 
-create or replace function holdfast._check_append(queue holdfast.queue, options int) returns void language plpgsql stable
+create or replace function holdfast._no_append(queue text, options jsonb) returns void language plpgsql stable
 as $$
+declare
+  v_order text[] := '{priority,delay,deliver_at,delay or deliver_at,ttl,expires_at,ttl or expires_at,max_deliveries,ordering_key,key,idempotency_key}';
 begin
-  if queue.kind = 'log' and options > 0 then
-    perform holdfast._fail('QH604', 'a log takes no such option', format('"%s" is a log: its records are not delivered, so they have no priority, delay, time to live or deliveries.', queue.name),
-      'Options for a log: payload, body, content_type, headers, correlation_id, tag. Old records go by the log''s retention.');
-  end if;
+  perform holdfast._fail('QH604', 'a log takes no such option',
+    format('"%s" is a log, whose records are not delivered; got %s.', _no_append.queue,
+           (select string_agg(k, ', ' order by array_position(v_order, k)) from jsonb_object_keys(jsonb_strip_nulls(options)) k)),
+    'Options for a log: payload, body, content_type, headers, correlation_id, tag. Old records go by the log''s retention.');
 end $$;
-comment on function holdfast._check_append is 'Refuse options of a send that mean nothing to a log';
+comment on function holdfast._no_append is 'Raise: a send to a log has these options, by name; null: it does not have that one';
 
 create or replace function holdfast._check_kind(config jsonb, was text) returns void language plpgsql stable
 as $$
@@ -6939,7 +7037,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '065d45f6f7915e31360d299ce737a3072d1fa8cb8358c254aa8a51151dfa82f5', false);
+values (0, 'functions', '6c6af4e9d4ea6d3ca1299c58eb6b30657fb007660a52793c9f826a223f81a9d7', false);
 \else
 do $install$
 begin
@@ -6952,7 +7050,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '065d45f6f7915e31360d299ce737a3072d1fa8cb8358c254aa8a51151dfa82f5')
+            (0, '6c6af4e9d4ea6d3ca1299c58eb6b30657fb007660a52793c9f826a223f81a9d7')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -65,13 +65,17 @@ class AsyncPoolSession:
         self._pool = pool
 
     async def fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
-        try:
-            return await self._fetch(statement, parameters, factory)
-        except psycopg.Error as error:
-            if is_broken_register(error):
-                await self._repair(error)
-            elif not is_replaced_register(error):
-                raise
+        repaired = False
+        # Where many repair at once, a call may meet both: what is broken, and then what was replaced.
+        for _ in range(2):
+            try:
+                return await self._fetch(statement, parameters, factory)
+            except psycopg.Error as error:
+                if is_broken_register(error) and not repaired:
+                    await self._repair(error)
+                    repaired = True
+                elif not is_replaced_register(error):
+                    raise
         return await self._fetch(statement, parameters, factory)
 
     async def _fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:

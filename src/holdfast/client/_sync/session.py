@@ -63,13 +63,17 @@ class PoolSession:
         self._pool = pool
 
     def fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
-        try:
-            return self._fetch(statement, parameters, factory)
-        except psycopg.Error as error:
-            if is_broken_register(error):
-                self._repair(error)
-            elif not is_replaced_register(error):
-                raise
+        repaired = False
+        # Where many repair at once, a call may meet both: what is broken, and then what was replaced.
+        for _ in range(2):
+            try:
+                return self._fetch(statement, parameters, factory)
+            except psycopg.Error as error:
+                if is_broken_register(error) and not repaired:
+                    self._repair(error)
+                    repaired = True
+                elif not is_replaced_register(error):
+                    raise
         return self._fetch(statement, parameters, factory)
 
     def _fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:

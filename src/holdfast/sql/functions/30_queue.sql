@@ -216,9 +216,11 @@ begin
   -- A burial waits for nobody, so it cannot queue up for its place in a line. Whoever makes that queue strict at this
   -- moment, or names this one, is waited for; neither queue need be there yet, so the lock is on the name.
   if v_grave is not null and v_grave is distinct from v_queue.dead_letter then
+    perform holdfast._check_isolation('naming a dead-letter queue');
     perform pg_advisory_xact_lock_shared(holdfast._grave_lock(), hashtext(v_grave));
   end if;
   if v_strict and v_queue.ordering is distinct from 'strict' then
+    perform holdfast._check_isolation('making a queue strict');
     perform pg_advisory_xact_lock(holdfast._grave_lock(), hashtext(v_queue.name));
   end if;
   if exists (select from holdfast.queue q where q.name = v_grave and q.ordering = 'strict') then
@@ -238,10 +240,12 @@ as $$
 declare
   v_queue holdfast.queue := holdfast._queue(_check_ordering.queue);
 begin
-  if 'strict' in (effective ->> 'ordering', v_queue.ordering) and effective ->> 'ordering' is distinct from coalesce(v_queue.ordering, 'none')
-     and holdfast._count_upto(v_queue, 1) > 0 then
-    perform holdfast._fail('QH310', 'the ordering of a queue with messages in it cannot be changed to or from strict',
-      'What is in it was sent in another order.', 'Empty the queue first, or create another one.');
+  if 'strict' in (effective ->> 'ordering', v_queue.ordering) and effective ->> 'ordering' is distinct from coalesce(v_queue.ordering, 'none') then
+    perform holdfast._check_isolation('a change of ordering');
+    if holdfast._count_upto(v_queue, 1) > 0 then
+      perform holdfast._fail('QH310', 'the ordering of a queue with messages in it cannot be changed to or from strict',
+        'What is in it was sent in another order.', 'Empty the queue first, or create another one.');
+    end if;
   end if;
   if effective ->> 'ordering' <> 'none' and not v_queue.ordered then
     -- Nobody is in the middle of a plain claim when the first ordered message comes.

@@ -23,14 +23,17 @@ create or replace function holdfast._shortly() returns interval language sql imm
   return interval '20 ms';
 comment on function holdfast._shortly is 'When a message is looked at again that somebody has his hands on';
 
+create or replace function holdfast._bucket(queue_id int, key text) returns int language sql immutable
+  return ((_bucket.queue_id::bigint << 10) + (hashtext(_bucket.key) & 1023) & 2147483647)::int;
+comment on function holdfast._bucket is 'Which of the 1,024 locks of a queue guards this key';
+
 create or replace function holdfast._lock_keys(class int, queue_id int, keys text[]) returns void language plpgsql volatile
 as $$
 declare
   v_bucket int;
 begin
   for v_bucket in
-    select distinct ((_lock_keys.queue_id::bigint << 10) + (hashtext(k) & 1023) & 2147483647)::int as bucket
-    from unnest(keys) k where k is not null order by bucket
+    select distinct holdfast._bucket(_lock_keys.queue_id, k) as bucket from unnest(keys) k where k is not null order by bucket
   loop
     perform pg_advisory_xact_lock(class, v_bucket);
   end loop;
@@ -132,35 +135,64 @@ end $$;
 comment on function holdfast._park is
   'Under the lane lock: park messages behind the heads of their lines, if those are held meanwhile; else look again shortly. A message that somebody has locked becomes a gap';
 
+create or replace function holdfast._line_up(lane holdfast.lane, ids bigint[], at timestamptz) returns bigint[] language plpgsql volatile
+as $$
+declare
+  v_late bigint[] := array(select m.id from holdfast.message m where m.id = any (_line_up.ids) and m.ordering_key is null);
+  v_locked bigint[];
+begin
+  if v_late = '{}' then
+    return ids;
+  end if;
+  v_locked := array(select m.id from holdfast.message m where m.id = any (v_late) for update skip locked);
+  -- A sender in the line who has not committed has an earlier number: not before him.
+  if pg_try_advisory_xact_lock(holdfast._line_lock(), holdfast._bucket(lane.queue_id, '')) then
+    update holdfast.message m set ordering_key = '', order_no = nextval('holdfast.order_no') where m.id = any (v_locked);
+  end if;
+  update holdfast.message m set due_at = at + holdfast._shortly() where m.id = any (v_locked);
+  perform holdfast._remember_passed(lane, v_late);
+  return array(select i from unnest(ids) i where i not in (select unnest(v_late)));
+end $$;
+comment on function holdfast._line_up is
+  'Under the lane lock of a strict queue: messages whose sender did not know yet that it is strict go to the end of the line, and are looked at shortly. Returns the others';
+
 create or replace function holdfast._in_order(
-  lane holdfast.lane, ids bigint[], want int, at timestamptz, out taken bigint[], out last bigint)
+  lane holdfast.lane, ids bigint[], want int, room bigint, at timestamptz, out taken bigint[], out bytes bigint, out last bigint)
 language plpgsql volatile
 as $$
 declare
-  v_first jsonb := holdfast._firsts(lane.queue_id, ids);
+  v_first jsonb;
   v_blocked bigint[];
   v_behind bigint[];
 begin
+  if lane.ordering = 'strict' then
+    ids := holdfast._line_up(lane, ids, at);
+  end if;
+  v_first := holdfast._firsts(lane.queue_id, ids);
   with candidate as (
     select c.id, c.nth, (v_first ->> m.ordering_key)::bigint as first,
+           coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0) as bytes,
            (m.ordering_key is null or m.head is true or (v_first ->> m.ordering_key)::bigint is not distinct from c.id)::int as free
     from unnest(ids) with ordinality c(id, nth) cross join lateral (select m.* from holdfast.message m where m.id = c.id offset 0) m
   ), counted as (
-    select c.*, sum(c.free) over (order by c.nth) as frees from candidate c
+    select c.*, sum(c.free) over earlier as frees, sum(c.free * c.bytes) over earlier as total from candidate c
+    window earlier as (order by c.nth)
   ), kept as (
     select c.* from counted c where c.frees - c.free < want and (c.frees < want or c.free = 1)
+      and (_in_order.room is null or holdfast._has_room(c.total, c.free * c.bytes, _in_order.room))
   )
   select array_agg(k.id order by k.nth) filter (where k.free = 1), array_agg(k.id) filter (where k.free = 0),
-         array_agg(k.first) filter (where k.free = 0), max(k.id) filter (where k.frees = want)
-  into taken, v_blocked, v_behind, last from kept k;
+         array_agg(k.first) filter (where k.free = 0), coalesce(max(k.total), 0),
+         case when count(*) < (select count(*) from counted) then coalesce(max(k.id), ids[1] - 1) end
+  into taken, v_blocked, v_behind, bytes, last from kept k;
   if v_blocked is not null then
     perform holdfast._park(lane, v_blocked, v_behind, at);
   end if;
 end $$;
 comment on function holdfast._in_order is
-  'Under the lane lock: the first want of these messages that are heads or stand in no line; those met before that are blocked are parked. last: where want was reached; null: it was not';
+  'Under the lane lock: the first want of these messages that are heads or stand in no line; those met before that are blocked are parked. room: for how many bytes, null: any. last: where want was reached or the room ended; null: all were looked at';
 
-create or replace function holdfast._take_due_in_order(lane holdfast.lane, first timestamptz, at timestamptz, want int) returns bigint[]
+create or replace function holdfast._take_due_in_order(lane holdfast.lane, first timestamptz, at timestamptz, want int, room bigint) returns bigint[]
 language plpgsql volatile
 as $$
 declare
@@ -168,9 +200,8 @@ declare
   v_rows int := want;
   v_ids bigint[];
   v_over bigint[];
-  v_free bigint[];
+  v_good record;
   v_taken bigint[];
-  v_bytes bigint := 0;
   v_full boolean := false;
 begin
   loop
@@ -184,20 +215,12 @@ begin
     end if;
     exit when v_ids is null and v_over is null;
     if v_ids is not null then
-      v_free := (holdfast._in_order(lane, v_ids, want, at)).taken;
-      with sized as (
-        select c.id, c.nth, coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0) as bytes
-        from unnest(v_free) with ordinality c(id, nth) join holdfast.message m on m.id = c.id
-      ), fitting as (
-        select f.id, f.nth, f.upto from (select s.*, v_bytes + sum(s.bytes) over (order by s.nth) as upto from sized s) f
-        where f.upto - f.bytes < holdfast._answer_bytes()
-      ), held as (
-        update holdfast.message m set due_at = '-infinity' from fitting f where m.id = f.id returning m.id, f.nth, f.upto
-      )
-      select array_agg(h.id order by h.nth), coalesce(max(h.upto), v_bytes) into v_free, v_bytes from held h;
-      v_full := v_bytes >= holdfast._answer_bytes();
-      v_taken := v_taken || v_free;
-      want := want - coalesce(cardinality(v_free), 0);
+      v_good := holdfast._in_order(lane, v_ids, want, room, at);
+      update holdfast.message m set due_at = '-infinity' where m.id = any (v_good.taken);
+      v_full := v_good.last is not null;
+      v_taken := v_taken || v_good.taken;
+      want := want - coalesce(cardinality(v_good.taken), 0);
+      room := room - v_good.bytes;
     end if;
     exit when want <= 0 or v_full or clock_timestamp() > v_began + interval '20 ms';
     v_rows := least(500, greatest(v_rows * 4, 50));
@@ -207,7 +230,7 @@ end $$;
 comment on function holdfast._take_due_in_order is
   'Under the lane lock: as _take_due, in a lane with order: what is due and blocked is parked, for about 20 ms';
 
-create or replace function holdfast._take_fresh_in_order(lane holdfast.lane, start bigint, want int, taken boolean, at timestamptz)
+create or replace function holdfast._take_fresh_in_order(lane holdfast.lane, start bigint, want int, room bigint, taken boolean, at timestamptz)
 returns holdfast._fresh language plpgsql volatile
 as $$
 declare
@@ -219,6 +242,7 @@ declare
   v_clean boolean;
   v_scan record;
   v_good record;
+  v_full boolean := false;
 begin
   if lane.ordering = 'strict' then
     want := 1;
@@ -226,7 +250,7 @@ begin
   end if;
   loop
     v_clean := pg_current_xact_id_if_assigned() is null;
-    v_scan := holdfast._scan(v_fresh.upto, v_end - 1, v_rows, v_rows, taken, at, interval '10 ms');
+    v_scan := holdfast._scan(v_fresh.upto, v_end - 1, v_rows, v_rows, null, taken, at, interval '10 ms');
     exit when v_scan.next is null;
     if v_scan.expired is not null then
       perform holdfast._end_expired(lane.queue_id, v_scan.expired, at);
@@ -234,9 +258,11 @@ begin
     if v_scan.ids is not null then
       -- A strict queue waits for its head: what is blocked stays ahead of the cursor, and is not touched.
       exit when lane.ordering = 'strict' and not holdfast._is_first(lane.queue_id, v_scan.ids[1]);
-      v_good := holdfast._in_order(lane, v_scan.ids, want, at);
+      v_good := holdfast._in_order(lane, v_scan.ids, want, room, at);
       v_fresh.ids := v_fresh.ids || v_good.taken;
       want := want - coalesce(cardinality(v_good.taken), 0);
+      room := room - v_good.bytes;
+      v_full := v_good.last is not null;
       if v_good.last + 1 < v_scan.next then
         -- Enough before the end of the window: what lies behind is for the next claim.
         v_scan.next := v_good.last + 1;
@@ -249,12 +275,12 @@ begin
       perform holdfast._open_gaps(lane, v_scan.gap_lo, v_scan.gap_hi, v_clean);
     end if;
     if v_scan.expired <> '{}' then
-      perform holdfast._remember_expired(lane, v_scan.expired);
+      perform holdfast._remember_passed(lane, v_scan.expired);
     end if;
     v_fresh.upto := v_scan.next;
     v_scanned := v_scanned + v_rows;
     taken := taken or v_fresh.ids is not null;
-    exit when want <= 0 or v_scan.stopped or not v_scan."full" or v_scanned >= 10000 or clock_timestamp() > v_began + interval '20 ms';
+    exit when want <= 0 or v_full or v_scan.stopped or not v_scan."full" or v_scanned >= 10000 or clock_timestamp() > v_began + interval '20 ms';
     v_rows := case when lane.ordering = 'strict' then 1 else least(500, greatest(v_rows * 4, 50)) end;
   end loop;
   return v_fresh;

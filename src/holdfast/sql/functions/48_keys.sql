@@ -8,10 +8,11 @@
 -- idempotency_key   at most one live message of a key: the same payload again answers with the first id, another is an
 --                   error. A unique index stands behind the lock. One that is past its time to live and in nobody's
 --                   hands ends at this moment, if nobody has removed it yet: else its key would swallow a message.
+--                   For that, claims that have begun are waited for, and whoever is ending it.
 --
 -- A replaceable key has no unique index: a message that is given back, or found after a crash, may meet a newer one,
 -- and both must stay. So the lock on the key decides, held to the end of the transaction.
--- Lock order: ordering keys, keys, idempotency keys, each by bucket; then rows.
+-- Lock order: ordering keys, keys, idempotency keys, each by bucket; a lane, for a moment; then rows.
 
 create or replace function holdfast._check_keys(ordering_key text, key text, idempotency_key text) returns void
 language plpgsql stable
@@ -152,20 +153,37 @@ begin
 end $$;
 comment on function holdfast._replace is 'Under the lock of its key: replace the message that waits; null: none does, or it is being claimed';
 
+create or replace function holdfast._await_claims(lane_id int) returns void language plpgsql volatile
+as $$
+begin
+  -- Undone on purpose, which lets go of the lock at once.
+  perform pg_advisory_xact_lock(holdfast._lane_lock(), lane_id);
+  raise exception using errcode = 'HF000';
+exception
+  when sqlstate 'HF000' then null;
+end $$;
+comment on function holdfast._await_claims is 'Wait until the claims of this lane that have begun are over: what they took can be seen then';
+
 create or replace function holdfast._end_overdue(queue_id int, id bigint, at timestamptz) returns boolean language plpgsql volatile
 as $$
 begin
-  perform from holdfast.message m
-  where m.id = _end_overdue.id and m.expires_at <= at and m.blocks_since is null for update skip locked;
-  if not found or exists (select from holdfast._holders(array[_end_overdue.id]))
-     or holdfast._can_end(_end_overdue.queue_id, array[_end_overdue.id]) = '{}' then
+  perform holdfast._check_isolation('send with an idempotency_key');
+  -- In this order: a claim that began before may have it, one that begins later sees that it is over and ends it, and whoever
+  -- is ending it is waited for.
+  perform holdfast._await_claims((_end_overdue.id >> 40)::int);
+  perform from holdfast.message m where m.id = _end_overdue.id for update;
+  if not found then
+    return true;
+  end if;
+  if exists (select from holdfast.message m where m.id = _end_overdue.id and m.blocks_since is not null)
+     or exists (select from holdfast._holders(array[_end_overdue.id])) then
     return false;
   end if;
   perform holdfast._end(_end_overdue.queue_id, array[_end_overdue.id], 'expired', at);
   return true;
 end $$;
 comment on function holdfast._end_overdue is
-  'End a message that is past its time to live. false: it is not, or somebody holds it, or that would wait for somebody';
+  'End a message that is past its time to live, unless somebody has done so. false: somebody holds it, or it blocks its line';
 
 create or replace function holdfast._sent_before(queue holdfast.queue, draft holdfast.draft) returns bigint language plpgsql volatile
 as $$
@@ -176,7 +194,10 @@ declare
 begin
   select m.id, m.payload_hash, m.expires_at <= holdfast.now() into v_id, v_hash, v_over from holdfast.message m
   where m.queue_id = queue.id and m.idempotency_key = draft.idempotency_key;
-  if v_over and holdfast._end_overdue(queue.id, v_id, holdfast.now()) then
+  if v_over then
+    v_over := holdfast._end_overdue(queue.id, v_id, holdfast.now());
+  end if;
+  if v_over then
     return null;
   end if;
   if v_hash <> holdfast._payload_hash(draft.payload, draft.body) then

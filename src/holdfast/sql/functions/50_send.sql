@@ -83,9 +83,9 @@ begin
     end if;
     perform holdfast._check_draft((payload, body, content_type, headers, priority, null, null, correlation_id, tag, max_deliveries,
                                    ordering_key, key, idempotency_key)::holdfast.draft, (holdfast._queue(send.queue)).max_payload);
-    if v_queue.kind = 'log' then
-      perform holdfast._check_append(holdfast._queue(send.queue), num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries,
-                                                                               ordering_key, key, idempotency_key));
+    if v_queue.kind = 'log' and num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries, ordering_key, key, idempotency_key) > 0 then
+      perform holdfast._no_append(send.queue, jsonb_build_object('priority', priority, 'delay', delay, 'deliver_at', deliver_at, 'ttl', ttl, 'expires_at', expires_at,
+        'max_deliveries', max_deliveries, 'ordering_key', ordering_key, 'key', key, 'idempotency_key', idempotency_key));
     end if;
     v_due := holdfast._due_at(delay, deliver_at, v_now);
     v_expires := holdfast._expires_at(ttl, expires_at, v_now, v_queue.ttl);
@@ -140,8 +140,12 @@ declare
   v_xid xid8;
 begin
   if queue.kind = 'log' then
-    perform holdfast._check_append(queue, max(num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries,
-                                                             d.ordering_key, d.key, d.idempotency_key))) from unnest(drafts) d;
+    perform holdfast._no_append(queue.name, jsonb_build_object(
+        'priority', d.priority, 'delay or deliver_at', d.due_at, 'ttl or expires_at', d.expires_at, 'max_deliveries', d.max_deliveries,
+        'ordering_key', d.ordering_key, 'key', d.key, 'idempotency_key', d.idempotency_key))
+    from (select max(d.priority) as priority, max(d.due_at) as due_at, max(d.expires_at) as expires_at, max(d.max_deliveries) as max_deliveries,
+                 max(d.ordering_key) as ordering_key, max(d.key) as key, max(d.idempotency_key) as idempotency_key from unnest(drafts) d) d
+    where num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries, d.ordering_key, d.key, d.idempotency_key) > 0;
   end if;
   if queue.ordering is not null
      or exists (select from unnest(drafts) d where num_nonnulls(d.ordering_key, d.key, d.idempotency_key) > 0) then
@@ -198,8 +202,10 @@ begin
   perform holdfast._check_batch(cardinality(payloads));
   perform holdfast._check_options(content_type, headers, correlation_id, tag, max_deliveries);
   perform holdfast._check_priority(priority);
-  perform holdfast._check_append(v_queue, num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries,
-                                                       ordering_key, key, idempotency_key));
+  if v_queue.kind = 'log' and num_nonnulls(priority, delay, deliver_at, ttl, expires_at, max_deliveries, ordering_key, key, idempotency_key) > 0 then
+    perform holdfast._no_append(send_batch.queue, jsonb_build_object('priority', priority, 'delay', delay, 'deliver_at', deliver_at, 'ttl', ttl, 'expires_at', expires_at,
+      'max_deliveries', max_deliveries, 'ordering_key', ordering_key, 'key', key, 'idempotency_key', idempotency_key));
+  end if;
   if num_nonnulls(ordering_key, key, idempotency_key) > 0 then
     perform holdfast._check_keys(ordering_key, key, idempotency_key);
   end if;

@@ -83,7 +83,7 @@ begin
 end $$;
 comment on function holdfast._first_gap is 'Where a look at gaps starts; null: there are none. everything: go on with the walk over all of them';
 
-create or replace function holdfast._look_at_gaps(lane holdfast.lane, want int, at timestamptz, clean boolean, thorough boolean)
+create or replace function holdfast._look_at_gaps(lane holdfast.lane, want int, room bigint, at timestamptz, clean boolean, thorough boolean)
 returns bigint[] language plpgsql volatile
 as $$
 declare
@@ -93,6 +93,7 @@ declare
   v_first bigint := holdfast._first_gap(lane, v_all, clean);
   v_ended xid8;
   v_found bigint[];
+  v_more bigint[];
   v_gap record;
   v_seen int := 0;
 begin
@@ -110,8 +111,12 @@ begin
   loop
     v_seen := v_seen + 1;
     continue when not v_gap.ended and not v_gap.filled;
-    v_found := v_found || holdfast._look_at_gap(lane, v_gap.lo, v_gap.hi, v_gap.horizon, v_gap.ended, want - coalesce(cardinality(v_found), 0), at);
+    v_more := holdfast._look_at_gap(lane, v_gap.lo, v_gap.hi, v_gap.horizon, v_gap.ended, want - coalesce(cardinality(v_found), 0), room, at);
+    v_found := v_found || v_more;
     exit when cardinality(v_found) >= want;
+    if v_more is not null then
+      room := room - holdfast._bytes(v_more);
+    end if;
   end loop;
   if v_all then
     -- More gaps than one walk takes: the next goes on from here.
@@ -122,16 +127,18 @@ begin
   return v_found;
 end $$;
 comment on function holdfast._look_at_gaps is
-  'Look whether messages have turned up in the gaps, at most want; drops gaps that nobody can fill any more. thorough: ask the lock table too';
+  'Look whether messages have turned up in the gaps, at most want, and as many bytes as there is room for; drops gaps that nobody can fill any more. thorough: ask the lock table too';
 
-create or replace function holdfast._look_at_gap(lane holdfast.lane, lo bigint, hi bigint, horizon xid8, ended boolean, want int, at timestamptz)
+create or replace function holdfast._look_at_gap(lane holdfast.lane, lo bigint, hi bigint, horizon xid8, ended boolean, want int, room bigint, at timestamptz)
 returns bigint[] language plpgsql volatile
 as $$
 declare
   v_scan record;
 begin
-  v_scan := holdfast._scan(lo, hi, want + 1000, want, false, at, null);
-  if v_scan.next is null then
+  v_scan := holdfast._scan(lo, hi, want + 1000, want, room, false, at, null);
+  if v_scan.next is null and v_scan.stopped then
+    return null;
+  elsif v_scan.next is null then
     delete from holdfast.gap g where ended and g.lane_id = lane.id and g.lo = _look_at_gap.lo;
     return null;
   end if;
@@ -142,10 +149,10 @@ begin
   select lane.id, v_scan.next, hi, horizon where v_scan.next <= hi and (v_scan.stopped or v_scan.full or not ended);
   if v_scan.expired is not null then
     perform holdfast._end_expired(lane.queue_id, v_scan.expired, at);
-    perform holdfast._remember_expired(lane, v_scan.expired);
+    perform holdfast._remember_passed(lane, v_scan.expired);
   end if;
   if lane.ordering is not null and v_scan.ids is not null then
-    return (holdfast._in_order(lane, v_scan.ids, want, at)).taken;
+    return (holdfast._in_order(lane, v_scan.ids, want, null, at)).taken;
   end if;
   return v_scan.ids;
 end $$;

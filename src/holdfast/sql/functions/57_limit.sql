@@ -219,7 +219,10 @@ begin
   -- One that is being dropped, or taken into use, needs no repair.
   for v_limiter in select l.id, l.register from holdfast.limiter l order by l.id for key share skip locked loop
     if not holdfast._readable(array[v_limiter.register]) then
-      update holdfast.limiter l set register = holdfast._register('limiter_' || l.id) where l.id = v_limiter.id;
+      -- Whoever repairs it at this moment is waited for: what one has made, the next would drop again, under its users.
+      select l.register into v_limiter.register from holdfast.limiter l where l.id = v_limiter.id for no key update;
+      update holdfast.limiter l set register = holdfast._register('limiter_' || l.id)
+      where l.id = v_limiter.id and not holdfast._readable(array[v_limiter.register]);
     elsif not unreadable_only then
       perform setval(v_limiter.register, 0);
     end if;

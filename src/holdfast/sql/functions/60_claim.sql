@@ -79,7 +79,17 @@ create or replace function holdfast._answer_bytes() returns int language sql imm
   return 16777216;
 comment on function holdfast._answer_bytes is 'How many bytes one claim hands out; a single larger message still goes alone';
 
-create or replace function holdfast._take_due(lane holdfast.lane, first timestamptz, at timestamptz, want int) returns bigint[]
+create or replace function holdfast._has_room(total bigint, bytes bigint, room bigint) returns boolean language sql immutable
+  return total <= room or (total = bytes and room = holdfast._answer_bytes());
+comment on function holdfast._has_room is
+  'May a message of so many bytes go, as the last of total, where a claim has room for so many? The first of a claim always may';
+
+create or replace function holdfast._bytes(ids bigint[]) returns bigint language sql stable
+  return (select coalesce(sum(coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0)), 0)
+          from holdfast.message m where m.id = any (ids));
+comment on function holdfast._bytes is 'How many bytes these messages take, as stored';
+
+create or replace function holdfast._take_due(lane holdfast.lane, first timestamptz, at timestamptz, want int, room bigint) returns bigint[]
 language plpgsql volatile
 as $$
 declare
@@ -88,13 +98,14 @@ declare
 begin
   with candidate as (
     select m.id, m.due_at, m.expires_at <= at as over,
-           coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0) as bytes
+           case when m.expires_at <= at then 0
+                else coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0) end as bytes
     from holdfast.message m
     where m.id >> 40 = lane.id and m.due_at > '-infinity' and m.due_at >= first and m.due_at <= at
     order by m.due_at, m.id limit want for update skip locked
   ), fitting as (
-    select f.* from (select c.*, sum(c.bytes) over (order by c.due_at, c.id) - c.bytes as before from candidate c) f
-    where f.before < holdfast._answer_bytes()
+    select f.* from (select c.*, sum(c.bytes) over (order by c.due_at, c.id) as total from candidate c) f
+    where holdfast._has_room(f.total, f.bytes, room)
   ), taken as (
     update holdfast.message m set due_at = '-infinity' from fitting f where m.id = f.id
     returning m.id, f.due_at, f.over
@@ -109,8 +120,8 @@ end $$;
 comment on function holdfast._take_due is 'Under the lane lock: mark due messages as held and return their ids; those past their time to live end';
 
 create or replace function holdfast._scan(
-  lo bigint, hi bigint, rows int, want int, taken boolean, at timestamptz, patience interval,
-  out ids bigint[], out expired bigint[], out next bigint, out stopped boolean, out "full" boolean,
+  lo bigint, hi bigint, rows int, want int, room bigint, taken boolean, at timestamptz, patience interval,
+  out ids bigint[], out bytes bigint, out expired bigint[], out next bigint, out stopped boolean, out "full" boolean,
   out gap_lo bigint[], out gap_hi bigint[])
 language plpgsql volatile
 as $$
@@ -123,7 +134,7 @@ begin
            coalesce(lag(m.id) over (order by m.id), _scan.lo - 1) as before
     from holdfast.message m where m.id >= _scan.lo and m.id <= _scan.hi order by m.id limit _scan.rows
   ), counted as (
-    select p.*, sum(p.good) over earlier as nth, sum(p.bytes) over earlier as total from present p
+    select p.*, sum(p.good) over earlier as nth, sum(p.good * p.bytes) over earlier as total from present p
     window earlier as (order by p.id)
   ), cut as materialized (
     -- A hole right before a young row will be filled in a moment: stop there, if there is something to hand out.
@@ -132,12 +143,12 @@ begin
   ), kept as (
     select c.* from counted c, cut
     where (cut.upto is null or c.id <= cut.upto) and c.nth - c.good < want
-      and (c.nth <= 1 or c.total <= holdfast._answer_bytes())
+      and (_scan.room is null or holdfast._has_room(c.total, c.good * c.bytes, _scan.room))
   )
-  select array_agg(k.id) filter (where k.good = 1), array_agg(k.id) filter (where k.over), max(k.id) + 1,
+  select array_agg(k.id) filter (where k.good = 1), max(k.total), array_agg(k.id) filter (where k.over), max(k.id) + 1,
          count(*) < (select count(*) from present), (select count(*) from present) = rows,
          array_agg(k.before + 1) filter (where k.id > k.before + 1), array_agg(k.id - 1) filter (where k.id > k.before + 1)
-  into ids, expired, next, stopped, "full", gap_lo, gap_hi from kept k;
+  into ids, bytes, expired, next, stopped, "full", gap_lo, gap_hi from kept k;
 end $$;
 comment on function holdfast._scan is
   'Look at an id range with exceptions in it: what can be taken, what has expired, which ids are missing, where to go on';
@@ -172,19 +183,19 @@ begin
 end $$;
 comment on function holdfast._expired_due is 'Of the next 10,000 due messages those whose time to live is over';
 
-create or replace function holdfast._remember_expired(lane holdfast.lane, ids bigint[]) returns void language plpgsql volatile
+create or replace function holdfast._remember_passed(lane holdfast.lane, ids bigint[]) returns void language plpgsql volatile
 as $$
 declare
-  v_busy bigint[] := array(select m.id from holdfast.message m where m.id = any (_remember_expired.ids) and m.due_at is null);
+  v_busy bigint[] := array(select m.id from holdfast.message m where m.id = any (_remember_passed.ids) and m.due_at is null);
 begin
-  -- Still fresh: somebody has it locked. The cursor passes it, so a gap must remember it: a line may wait behind it.
+  -- Still fresh: somebody had it locked. The cursor passes it, so a gap must remember it: a line may wait behind it.
   if v_busy <> '{}' then
     perform holdfast._open_gaps(lane, v_busy, v_busy, false);
   end if;
 end $$;
-comment on function holdfast._remember_expired is 'Under the lane lock: of expired messages that the cursor passes, those that could not be ended become gaps';
+comment on function holdfast._remember_passed is 'Under the lane lock: of messages that the cursor passes because they have ended or are due, those that are fresh all the same become gaps';
 
-create or replace function holdfast._take_fresh(lane holdfast.lane, start bigint, want int, taken boolean, at timestamptz)
+create or replace function holdfast._take_fresh(lane holdfast.lane, start bigint, want int, room bigint, taken boolean, at timestamptz)
 returns holdfast._fresh language plpgsql volatile
 as $$
 declare
@@ -197,19 +208,20 @@ declare
 begin
   loop
     v_clean := pg_current_xact_id_if_assigned() is null;
-    v_scan := holdfast._scan(v_fresh.upto, v_end - 1, v_rows, want, taken, at, interval '10 ms');
+    v_scan := holdfast._scan(v_fresh.upto, v_end - 1, v_rows, want, room, taken, at, interval '10 ms');
     exit when v_scan.next is null;
     if v_scan.gap_lo is not null then
       perform holdfast._open_gaps(lane, v_scan.gap_lo, v_scan.gap_hi, v_clean);
     end if;
     if v_scan.expired is not null then
       perform holdfast._end_expired(lane.queue_id, v_scan.expired, at);
-      perform holdfast._remember_expired(lane, v_scan.expired);
+      perform holdfast._remember_passed(lane, v_scan.expired);
     end if;
     v_fresh.ids := v_fresh.ids || v_scan.ids;
     v_fresh.upto := v_scan.next;
     v_scanned := v_scanned + v_rows;
     want := want - coalesce(cardinality(v_scan.ids), 0);
+    room := room - v_scan.bytes;
     taken := taken or v_scan.ids is not null;
     exit when want = 0 or v_scan.stopped or not v_scan."full" or v_scanned >= 10000;
     v_rows := greatest(want, 1000);
@@ -217,40 +229,47 @@ begin
   return v_fresh;
 end $$;
 comment on function holdfast._take_fresh is
-  'Under the lane lock: fresh ids from start on, at most want. Passes delayed messages, ends expired ones, writes holes down as gaps';
+  'Under the lane lock: fresh ids from start on, at most want, and for as many bytes as there is room. Passes delayed messages, ends expired ones, writes holes down as gaps';
 
 create or replace function holdfast._take_with_care(
-  lane holdfast.lane, token bigint, want int, handed int, at timestamptz, deadline timestamptz, consumer text) returns void
+  lane_id int, token bigint, want int, handed int, room bigint, at timestamptz, deadline timestamptz, consumer text) returns bigint
 language plpgsql volatile
 as $$
 declare
+  -- As it is now, under the lock: it may have become ordered since claim read it.
+  v_lane holdfast.lane := (select l from holdfast.lane l where l.id = _take_with_care.lane_id);
   -- A plain lane was tended before; in any other, what the sweep frees is to be had by this claim.
-  v_calm boolean := lane.plain or coalesce(holdfast._is_calm(lane.care_at), false) or holdfast._tend(lane, at);
-  v_start bigint := holdfast._advance(lane);
-  v_other bigint[] := holdfast._take_exceptions(lane, want, at);
+  v_calm boolean := v_lane.plain or coalesce(holdfast._is_calm(v_lane.care_at), false) or holdfast._tend(v_lane, at);
+  v_start bigint := holdfast._advance(v_lane);
+  v_other bigint[] := holdfast._take_exceptions(v_lane, want, room, at);
+  v_left int := want - coalesce(cardinality(v_other), 0);
+  v_room bigint := case when v_other is null then room when v_left > 0 then room - holdfast._bytes(v_other) end;
   v_fresh holdfast._fresh := (null, v_start);
 begin
-  if want > coalesce(cardinality(v_other), 0) then
-    if lane.ordering is null then
-      v_fresh := holdfast._take_fresh(lane, v_start, want - coalesce(cardinality(v_other), 0), v_other is not null, at);
+  if v_left > 0 then
+    if v_lane.ordering is null then
+      v_fresh := holdfast._take_fresh(v_lane, v_start, v_left, v_room, v_other is not null, at);
     else
-      v_fresh := holdfast._take_fresh_in_order(lane, v_start, want - coalesce(cardinality(v_other), 0), v_other is not null, at);
+      v_fresh := holdfast._take_fresh_in_order(v_lane, v_start, v_left, v_room, v_other is not null, at);
     end if;
-    if v_other is null and v_fresh.ids is null and pg_sequence_last_value(lane.gap_look) > 0 then
-      v_other := holdfast._look_at_gaps(lane, want, at, pg_current_xact_id_if_assigned() is null, false);
+    if v_other is null and v_fresh.ids is null and pg_sequence_last_value(v_lane.gap_look) > 0 then
+      v_other := holdfast._look_at_gaps(v_lane, want, room, at, pg_current_xact_id_if_assigned() is null, false);
     end if;
   end if;
   -- A cursor that only passed messages which cannot be taken leaves a lease without ids, for the next claim to go on from.
   insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, handed, made_by)
-  select _take_with_care.token, p.part, lane.queue_id, lane.id, lane.queue_name, lane.booted, lane.cursor, _take_with_care.consumer,
+  select _take_with_care.token, p.part, v_lane.queue_id, v_lane.id, v_lane.queue_name, v_lane.booted, v_lane.cursor, _take_with_care.consumer,
          _take_with_care.deadline, coalesce(p.ids, '{}'), case when p.upto = 0 then p.ids end, p.upto,
          _take_with_care.handed + coalesce(cardinality(v_fresh.ids || v_other), 0), pg_current_xact_id()
-  from (values (lane.id, v_fresh.ids, v_fresh.upto), (-lane.id, v_other, 0)) p(part, ids, upto)
+  from (values (v_lane.id, v_fresh.ids, v_fresh.upto), (-v_lane.id, v_other, 0)) p(part, ids, upto)
   where p.ids is not null or p.upto > v_start;
-  perform holdfast._tend(lane, at);
+  perform holdfast._tend(v_lane, at);
+  -- Where all that was wanted is there, nobody asks.
+  return case when v_fresh.ids is null and v_other is null then 0
+              when cardinality(v_fresh.ids || v_other) < want then holdfast._bytes(v_fresh.ids || v_other) end;
 end $$;
 comment on function holdfast._take_with_care is
-  'Under the lane lock: lease what a claim takes where the lane is not plain: due messages, what turned up in gaps, fresh ones between exceptions. handed: what this claim got before, in other lanes';
+  'Under the lane lock: lease what a claim takes where the lane is not plain: due messages, what turned up in gaps, fresh ones between exceptions. handed: what this claim got before, in other lanes. Returns how many bytes it took, if it took less than wanted';
 
 create or replace function holdfast._token() returns bigint language sql volatile
   return hashint8extended((random() * 9e18)::bigint, (holdfast._us(clock_timestamp()) << 8) # pg_backend_pid()) & 9223372036854775807;
@@ -335,6 +354,7 @@ declare
   v_deadline timestamptz;
   v_token bigint := holdfast._token();
   v_left int := max;
+  v_handed int := 0;
   v_wait boolean;
   v_waited boolean := false;
   v_relaxed text;
@@ -346,6 +366,8 @@ declare
   v_due timestamptz;
   v_ids bigint[];
   v_taken int;
+  v_bytes bigint := 0;
+  v_more bigint;
   v_allowed int;
 begin
   if max is null or max not between 1 and 10000 or lease is not null or consumer is not null
@@ -409,7 +431,7 @@ begin
       v_floor := holdfast._time(pg_sequence_last_value(v_lane.due_floor));
       select m.due_at into v_due from holdfast.message m
       where m.id >> 40 = v_lane.id and m.due_at > '-infinity' and m.due_at <= v_now and m.due_at >= v_floor order by m.due_at limit 1;
-      if v_due is null and v_left = 1 then
+      if v_due is null and max = 1 then
         select v_token, m.id, claim.queue, m.payload, m.body, m.content_type, m.headers, v_lane.priority::int, m.key, m.ordering_key,
                m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, v_lane.max_deliveries),
                m.enqueued_at, v_deadline, m.last_error, m.origin
@@ -418,43 +440,49 @@ begin
         v_ids := case when found then array[v_start] end;
       elsif v_due is null then
         -- A range no longer than what is wanted: the index scan then stops where the messages do.
-        select array_agg(m.id) into v_ids
+        select array_agg(m.id), coalesce(sum(m.payload), 0) + coalesce(sum(m.body), 0) into v_ids, v_more
         from (select m.id, pg_column_size(m.payload) as payload, pg_column_size(m.body) as body from holdfast.message m
               where m.id >= v_start and m.id < v_start + v_left and m.due_at is null and (m.expires_at is null or m.expires_at > v_now)
               order by m.id) m
-        having count(*) = max(m.id) - v_start + 1 and coalesce(sum(m.payload), 0) + coalesce(sum(m.body), 0) <= holdfast._answer_bytes()
+        having count(*) = max(m.id) - v_start + 1 and coalesce(sum(m.payload), 0) + coalesce(sum(m.body), 0) <= holdfast._answer_bytes() - v_bytes
            and (count(*) = v_left or max(m.id) >= pg_sequence_last_value(v_lane.ids));
       end if;
     end if;
 
-    if v_ids is null then
-      perform holdfast._take_with_care(v_lane, v_token, v_left, max - v_left, v_now, v_deadline, claim.consumer);
-      return query select h.* from holdfast._held(v_token, v_lane.id) h;
-      get diagnostics v_taken = row_count;
-    else
+    if v_ids is not null then
       v_taken := cardinality(v_ids);
       insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, lo, upto, handed, made_by)
-      values (v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.queue, v_lane.fence, v_lane.cursor, claim.consumer,
-              v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, max - v_left + v_taken, pg_current_xact_id());
-      if v_left = 1 then
-        return next v_one;
-      else
-        return query
-          select v_token, m.id, claim.queue, m.payload, m.body, m.content_type, m.headers, v_lane.priority::int, m.key, m.ordering_key,
-                 m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, v_lane.max_deliveries),
-                 m.enqueued_at, v_deadline, m.last_error, m.origin
-          from holdfast.message m where m.id >= v_start and m.id < v_start + v_taken order by m.id;
-      end if;
+      select v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.queue, v_lane.fence, v_lane.cursor, claim.consumer,
+             v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, v_handed + v_taken, pg_current_xact_id()
+      -- Whoever makes a queue ordered holds its lanes: under the lock it is known whether that happened since the lane was read.
+      from holdfast.lane l where l.id = v_lane.id and l.plain;
+      v_ids := case when found then v_ids end;
+    end if;
+    if v_ids is null then
+      v_more := holdfast._take_with_care(v_lane.id, v_token, v_left, v_handed, holdfast._answer_bytes() - v_bytes, v_now, v_deadline, claim.consumer);
+      return query select h.* from holdfast._held(v_token, v_lane.id) h;
+      get diagnostics v_taken = row_count;
+    elsif max = 1 then
+      return next v_one;
+    else
+      return query
+        select v_token, m.id, claim.queue, m.payload, m.body, m.content_type, m.headers, v_lane.priority::int, m.key, m.ordering_key,
+               m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, v_lane.max_deliveries),
+               m.enqueued_at, v_deadline, m.last_error, m.origin
+        from holdfast.message m where m.id >= v_start and m.id < v_start + v_taken order by m.id;
     end if;
     if v_taken = max then
       return;
-    elsif v_taken > 0 and v_left < max then
-      update holdfast.lease l set handed = claim.max - v_left + v_taken where l.token = v_token;
+    elsif v_taken > 0 and v_handed > 0 then
+      update holdfast.lease l set handed = v_handed + v_taken where l.token = v_token;
     end if;
+    v_handed := v_handed + v_taken;
     v_left := v_left - v_taken;
+    v_bytes := v_bytes + v_more;
     if v_left <= 0 then
       return;
     end if;
+    exit when v_bytes >= holdfast._answer_bytes();
     v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_home, v_lane.id));
   end loop;
   if v_allowed > 0 then
@@ -464,7 +492,7 @@ end $$;
 comment on function holdfast.claim is
   'Take up to max messages under a lease. alone: the caller promises that this statement is its own transaction';
 
-create or replace function holdfast._take_exceptions(lane holdfast.lane, want int, at timestamptz) returns bigint[]
+create or replace function holdfast._take_exceptions(lane holdfast.lane, want int, room bigint, at timestamptz) returns bigint[]
 language plpgsql volatile
 as $$
 declare
@@ -475,17 +503,18 @@ declare
 begin
   v_first := holdfast._first_due(lane, at, v_clean);
   if v_first is not null and lane.ordering is null then
-    v_ids := holdfast._take_due(lane, v_first, at, want);
+    v_ids := holdfast._take_due(lane, v_first, at, want, room);
     if v_ids is null and holdfast._end_expired(lane.queue_id, holdfast._expired_due(lane, v_first, at), at) > 0 then
-      v_ids := holdfast._take_due(lane, v_first, at, want);
+      v_ids := holdfast._take_due(lane, v_first, at, want, room);
     end if;
   elsif v_first is not null then
-    v_ids := holdfast._take_due_in_order(lane, v_first, at, want);
+    v_ids := holdfast._take_due_in_order(lane, v_first, at, want, room);
   end if;
   if v_look > 0 and v_look <= holdfast._us(clock_timestamp()) * 10 and coalesce(cardinality(v_ids), 0) < want then
-    v_ids := v_ids || holdfast._look_at_gaps(lane, want - coalesce(cardinality(v_ids), 0), at, v_clean, true);
+    v_ids := v_ids || holdfast._look_at_gaps(lane, want - coalesce(cardinality(v_ids), 0),
+                                             room - case when v_ids is null then 0 else holdfast._bytes(v_ids) end, at, v_clean, true);
   end if;
   return v_ids;
 end $$;
 comment on function holdfast._take_exceptions is
-  'Under the lane lock: what is due, then what turned up in gaps; at most want';
+  'Under the lane lock: what is due, then what turned up in gaps; at most want, and as many bytes as there is room for';
