@@ -47,13 +47,14 @@ def test_a_hint_names_commands_in_place_of_functions() -> None:
         ("select holdfast.resume_queue('q')", "holdfast queue resume q"),
         ("select holdfast.unblock('q')", "holdfast unblock q"),
         ("select holdfast.unblock('q', how => 'skip')", "holdfast unblock q --skip"),
-        ("select holdfast.unblock('q', 'it''s (a)', how => 'skip')", "holdfast unblock q 'it'\"'\"'s (a)' --skip"),
+        ("select holdfast.unblock('q', 'a (b''c)')", "holdfast unblock q 'a (b'\"'\"'c)'"),
         (r"select holdfast.unblock('q', E'a\\b')", r"holdfast unblock q 'a\b'"),
-        ("holdfast.browse('q', 'dead'), holdfast.redrive('q')", "holdfast peek q --state dead, holdfast dead redrive q --all"),
+        ("holdfast.browse('q', 'dead')", "holdfast peek q --state dead"),
+        ("holdfast.redrive('q') or holdfast.discard", "holdfast dead redrive q --all or holdfast dead discard"),
         ("select holdfast.repair(unreadable_only => true).", "holdfast repair --unreadable-only."),
         ("select pg_terminate_backend(7)", "select pg_terminate_backend(7)"),
     ],
-)  # fmt: skip
+)
 def test_a_call_becomes_a_command_with_its_arguments(call: str, expected: str) -> None:
     assert advice(call) == expected
 

@@ -36,7 +36,8 @@ def ended(output: Output) -> Iterator[None]:
     try:
         yield
     except HoldfastError as error:
-        output.error(error.message, code=error.code, detail=error.detail, hint=error.hint and advice(error.hint))
+        hint = error.hint and advice(error.hint)
+        output.error(error.message, code=error.code, detail=error.detail, hint=hint)
         raise typer.Exit(ExitCode.ERROR) from error
     except psycopg.Error as error:
         raise typer.Exit(report(output, error)) from error

@@ -87,8 +87,8 @@ create type holdfast.draft as (
   expires_at timestamptz, correlation_id uuid, tag text, max_deliveries int
 );
 create type holdfast.stats as (
-  queue text, ready bigint, scheduled bigint, blocked bigint, in_flight bigint, dead bigint, depth bigint,
-  oldest_age interval, exact boolean, paused boolean, counters jsonb
+  queue text, kind text, ready bigint, scheduled bigint, blocked bigint, in_flight bigint, dead bigint, blocked_lines bigint,
+  depth bigint, oldest_age interval, exact boolean, paused boolean, counters jsonb
 );
 create type holdfast._figures as (
   fresh bigint, due bigint, scheduled bigint, blocked bigint, in_flight bigint, drawn bigint, oldest timestamptz, exact boolean
@@ -302,7 +302,7 @@ create sequence holdfast.clock minvalue 0 start 0;
 comment on sequence holdfast.clock is 'the virtual clock, in microseconds; see set_clock()';
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (1, 'core', 'f348d796140b00c61a99f270e4fbd7614f5802e6106c267affb4b0b18c9b73d5', false);
+values (1, 'core', 'b6077d8e2bce893114f45dadcbd664321036bd1716227b8d20a14604b02ef37f', false);
 
 -- ==================== 0002 limits ====================
 
@@ -5269,6 +5269,11 @@ create or replace function holdfast._count_dead(queue holdfast.queue) returns bi
     where q.name = (queue).dead_letter and m.origin ->> 'queue' = (queue).name limit 10001) counted);
 comment on function holdfast._count_dead is 'How many dead letters came from this queue; 10,001 means more';
 
+create or replace function holdfast._blocked_lines(queue holdfast.queue) returns bigint language sql stable
+  return (select count(*) from (
+    select from holdfast.message m where m.queue_id = (queue).id and m.blocks_since is not null order by m.ordering_key limit 10001) dead);
+comment on function holdfast._blocked_lines is 'How many lines stand at a dead message and wait for unblock(); 10,001 means more';
+
 create or replace function holdfast._counters(queue holdfast.queue, drawn bigint, ended bigint) returns jsonb language plpgsql stable
 as $$
 declare
@@ -5308,7 +5313,8 @@ begin
              s.drawn, s.oldest, s.exact
       from summed s left join holdfast.tally t on t.queue_id = v_queue.id
     )
-    select v_queue.name, b.ready, b.scheduled, b.blocked, b.in_flight, v_dead, b.ready + b.scheduled + b.blocked + b.in_flight,
+    select v_queue.name, v_queue.kind, b.ready, b.scheduled, b.blocked, b.in_flight, v_dead, holdfast._blocked_lines(v_queue),
+           b.ready + b.scheduled + b.blocked + b.in_flight,
            v_now - b.oldest, b.exact and v_dead <= 10000, v_queue.paused,
            holdfast._counters(v_queue, b.drawn, b.drawn - (b.ready + b.scheduled + b.blocked + b.in_flight))
     from best b;
@@ -6954,20 +6960,20 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'ec84e75bd77ac3a12eb70e576dd500d662b5f06183c02a1189d6e41196011f53', false);
+values (0, 'functions', '11e8129893841ca37df3f28d6012c3aea1b90cfb2bc03909408e8cf4bf4fd775', false);
 \else
 do $install$
 begin
     if exists (
         select from holdfast.migration as there
         full join (values
-            (1, 'f348d796140b00c61a99f270e4fbd7614f5802e6106c267affb4b0b18c9b73d5'),
+            (1, 'b6077d8e2bce893114f45dadcbd664321036bd1716227b8d20a14604b02ef37f'),
             (2, 'ef95fee59b6cf25abea36f335abbe3e7e3ea1d8a30bd23630360956e3df67cbb'),
             (3, 'aaabdea6fd27b5a76fc56bf842bc8bc6cb5f4c8d0f1d6e76d79d1ca0fdfcad16'),
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, 'ec84e75bd77ac3a12eb70e576dd500d662b5f06183c02a1189d6e41196011f53')
+            (0, '11e8129893841ca37df3f28d6012c3aea1b90cfb2bc03909408e8cf4bf4fd775')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
