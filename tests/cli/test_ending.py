@@ -50,7 +50,7 @@ def test_a_hint_names_commands_in_place_of_functions() -> None:
         ("select holdfast.unblock('q', 'a (b''c)')", "holdfast unblock q 'a (b'\"'\"'c)'"),
         (r"select holdfast.unblock('q', E'a\\b')", r"holdfast unblock q 'a\b'"),
         ("holdfast.browse('q', 'dead')", "holdfast peek q --state dead"),
-        ("holdfast.redrive('q') or holdfast.discard", "holdfast dead redrive q --all or holdfast dead discard"),
+        ("holdfast.redrive('q')", "holdfast dead redrive q --all"),
         ("select holdfast.repair(unreadable_only => true).", "holdfast repair --unreadable-only."),
         ("select pg_terminate_backend(7)", "select pg_terminate_backend(7)"),
     ],

@@ -6085,7 +6085,8 @@ comment on function holdfast.log_stats is
 --
 -- maintain() looks at every lane in passing (_probe) and writes a sample of each queue in the first call of a minute.
 -- A sample is the difference between two looks at figures that only grow: ids drawn, counters, sums over the probes.
--- No message pays for it.
+-- No message pays for it. While nothing happens and as much waits as before, the last sample grows instead: a queue at
+-- rest takes one row, not one a minute, and the next one still begins where something happened.
 --
 -- waiting     how long messages had waited when they were handed out: those that the cursor passed between two looks
 --             are booked with the age of the message that was next in line at the second
@@ -6145,6 +6146,21 @@ begin
 end $$;
 comment on function holdfast._totals is 'What a sample is a difference of: sent, done, the counters; looks, in flight, and the eight classes of waiting';
 
+create or replace function holdfast._goes_on(last holdfast.sample, growth bigint[], stats holdfast.stats) returns boolean language plpgsql volatile
+as $$
+begin
+  -- Looks and what they saw in flight (10 and 11) grow with time alone.
+  if last.figures || last.waiting || growth[1:9] || growth[12:19] <> array_fill(0::bigint, array[34]) or last.exact <> stats.exact
+     or (last.ready, last.scheduled, last.blocked, last.in_flight) <> (stats.ready, stats.scheduled, stats.blocked, stats.in_flight) then
+    return false;
+  end if;
+  -- Whoever keeps the row is not waited for: a new one is written.
+  perform from holdfast.sample s where s.queue_id = last.queue_id and s.minute = last.minute for update skip locked;
+  return found;
+end $$;
+comment on function holdfast._goes_on is
+  'Whether nothing has happened, in the last sample and since, and as much waits as then: it is locked, to be made longer';
+
 create or replace function holdfast._sample(queue holdfast.queue, at timestamptz) returns jsonb language plpgsql volatile
 as $$
 declare
@@ -6170,16 +6186,22 @@ begin
   v_began := coalesce(v_last.ended, least(queue.created_at, at));
   v_lanes := (select count(*) from holdfast.lane l where l.queue_id = queue.id);
   v_seconds := v_growth[11]::float8 * v_lanes / greatest(v_growth[10], 1) * extract(epoch from at - v_began) / greatest(v_growth[2], 1);
-  insert into holdfast.sample (queue_id, minute, began, ended, figures, ready, scheduled, blocked, in_flight, oldest_age, exact,
-                               waiting, processing, totals)
-  values (queue.id, v_minute, v_began, at, v_growth[1:9], v_stats.ready, v_stats.scheduled, v_stats.blocked, v_stats.in_flight,
-          v_stats.oldest_age, v_stats.exact, v_growth[12:19], holdfast._one_class(v_seconds, v_growth[2]), v_totals);
+  if not holdfast._goes_on(v_last, v_growth, v_stats) then
+    insert into holdfast.sample (queue_id, minute, began, ended, figures, ready, scheduled, blocked, in_flight, oldest_age, exact,
+                                 waiting, processing, totals)
+    values (queue.id, v_minute, v_began, at, v_growth[1:9], v_stats.ready, v_stats.scheduled, v_stats.blocked, v_stats.in_flight,
+            v_stats.oldest_age, v_stats.exact, v_growth[12:19], holdfast._one_class(v_seconds, v_growth[2]), v_totals);
+  else
+    update holdfast.sample s set minute = v_minute, ended = at, oldest_age = v_stats.oldest_age, totals = v_totals
+    where s.queue_id = queue.id and s.minute = v_last.minute;
+  end if;
   delete from holdfast.sample s where s.queue_id = queue.id and s.minute = any (array(
     select o.minute from holdfast.sample o where o.queue_id = queue.id and o.minute < at - interval '14 days' order by o.minute limit 100
     for update skip locked));
   return '{"sampled": 1}';
 end $$;
-comment on function holdfast._sample is 'Write the sample of this minute, unless it is there, and remove up to 100 that are older than 14 days';
+comment on function holdfast._sample is
+  'Write the sample of this minute, unless it is there, or let the last one go on to it; and remove up to 100 that are older than 14 days';
 
 create or replace function holdfast.samples(queue text, since timestamptz default null, until timestamptz default null)
 returns table (began timestamptz, ended timestamptz, sent bigint, done bigint, failed bigint, dead bigint, expired bigint, discarded bigint,
@@ -6960,7 +6982,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '11e8129893841ca37df3f28d6012c3aea1b90cfb2bc03909408e8cf4bf4fd775', false);
+values (0, 'functions', 'a5312b3d8869c8b8a015ab1f451c5a75b09bcd95c4c0ee188e0b8ae1f7ef0461', false);
 \else
 do $install$
 begin
@@ -6973,7 +6995,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '11e8129893841ca37df3f28d6012c3aea1b90cfb2bc03909408e8cf4bf4fd775')
+            (0, 'a5312b3d8869c8b8a015ab1f451c5a75b09bcd95c4c0ee188e0b8ae1f7ef0461')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
