@@ -23,10 +23,11 @@ def main() -> None:
     with database(create=False) as url, Holdfast(url) as holdfast:
         holdfast.create_queue(QUEUE)
         began = time.monotonic()
+        end = "\r" if sys.stdout.isatty() else "\n"  # in place, if there is a place
         sent = holdfast.bulk_send(
-            QUEUE, messages(), progress=lambda total: print(f"{total:,} sent", end="\r")
+            QUEUE, messages(), progress=lambda total: print(f"{total:,} sent", end=end)
         )
-        print(f"\n{sent / (time.monotonic() - began):,.0f} messages a second")
+        print(f"{sent:,} sent, {sent / (time.monotonic() - began):,.0f} messages a second")
         print(f"waiting in the queue: {holdfast.queue_stats(QUEUE).depth:,}")
         holdfast.drop_queue(QUEUE)
 

@@ -16,7 +16,10 @@ HEAD = r"""-- Generated from sql/migrations and sql/functions by `make generate/
 --
 -- Installs Holdfast with nothing but psql:  psql -f install.sql
 -- It is one transaction: all of it or nothing. Where this very version is installed, nothing is done; where
--- another one is, it is refused: `holdfast migrate` upgrades.
+-- another one is, it is refused: `holdfast migrate` upgrades. Where it is included with \i,
+-- ON_ERROR_STOP and QUIET are afterwards as they were; after an error they are on, and a rollback is due.
+\set holdfast_stop :ON_ERROR_STOP
+\set holdfast_quiet :QUIET
 \set ON_ERROR_STOP on
 \set QUIET on
 begin;
@@ -31,9 +34,18 @@ begin
     end if;
 end
 $install$;
-\echo 'This version of Holdfast is installed already: nothing to do.'
 \endif
 commit;
+\if :holdfast_absent
+\echo 'Holdfast is installed, schema version {version}.'
+\else
+\echo 'This version of Holdfast, schema version {version}, is installed already: nothing to do.'
+\endif
+\set ON_ERROR_STOP :holdfast_stop
+\set QUIET :holdfast_quiet
+\unset holdfast_absent
+\unset holdfast_stop
+\unset holdfast_quiet
 """
 
 
@@ -49,7 +61,7 @@ def build(sources: Sources) -> str:
             "\\if :holdfast_absent\n",
             BOOKKEEPING,
             *(_part(step) for step in steps),
-            PRESENT.format(mismatch=_mismatch(steps)),
+            PRESENT.format(mismatch=_mismatch(steps), version=sources.version),
         )
     )
 

@@ -71,7 +71,40 @@ def test_replay_goes_in_pages_up_to_its_limit(
 def test_replay_says_how_to_go_on(run: Run, conn: psycopg.Connection[Any]) -> None:
     finish(conn, 2)
 
-    text = run("replay", "orders", "--limit", "1").out
+    text = run("replay", "orders", "--limit", "1", "--all").out
 
     assert text.startswith("Sent 1 message of orders once more. To go on: --from ")
     assert run("replay", "orders", "--to", "2020-01-01").out == "Sent 0 messages of orders once more.\n"
+
+
+def test_replay_wants_to_know_which(run: Run, conn: psycopg.Connection[Any]) -> None:
+    finish(conn, 2)
+
+    unsaid = run("replay", "orders")
+
+    assert (unsaid.code, unsaid.out) == (2, "")
+    assert run("stats", "orders", "--json").document["ready"] == 0
+
+
+def test_a_duration_is_so_long_ago(run: Run, conn: psycopg.Connection[Any]) -> None:
+    finish(conn, 3)
+
+    recent = run("replay", "orders", "--from", "6h", "--limit", "2", "--json").document
+    before = run("replay", "orders", "--to", "1 hour", "--json").document
+    wrong = run("replay", "orders", "--from", "yesterday")
+
+    assert (recent["replayed"], before["replayed"], wrong.code) == (2, 0, 2)
+    assert "neither a time" in wrong.err
+
+
+def test_the_archive_shows_when_messages_ended(run: Run, conn: psycopg.Connection[Any]) -> None:
+    finish(conn, 1)
+    ended = conn.execute("select ended_at from holdfast.browse('orders', 'archive')").fetchall()[0][0]
+
+    table = run("peek", "orders", "--state", "archive").out.splitlines()
+    run("queue", "purge", "orders", "--state", "archive", "--yes")
+    empty = run("peek", "orders", "--state", "archive")
+
+    assert table[0].split()[4:6] == ["enqueued_at", "ended_at"]
+    assert ended.isoformat(sep=" ", timespec="seconds") in table[1]
+    assert empty.err == "No message in the archive of orders.\n"

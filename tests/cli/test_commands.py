@@ -39,7 +39,8 @@ def test_a_queue_is_created_listed_shown_changed_and_dropped(run: Run) -> None:
     assert created.document == {"queue": "orders", "created": True}
     assert (again.code, again.out) == (0, "Queue orders was there already.\n")
     assert [info["config"] for info in listed.lines] == [{"lease": "60 s", "max_deliveries": 3}]
-    assert table.out.split()[:4] == ["queue", "paused", "created_at", "config"]
+    assert table.out.split()[:7] == ["queue", "kind", "paused", "created_at", "config", "orders", "queue"]
+    assert listed.lines[0]["kind"] == "queue"
     assert (changed.document["max_deliveries"], changed.document["dead_letter"]) == (5, False)
     assert (shown.document["queue"], shown.document["ready"], shown.document["exact"]) == ("orders", 0, True)
     assert (dropped.code, dropped.out) == (0, "Dropped queue orders.\n")
@@ -349,6 +350,24 @@ def test_dead_letters_are_discarded(run: Run, conn: psycopg.Connection[Any]) -> 
     assert run("dead", "list", "orders").err == "orders has no dead letters.\n"
 
 
+def test_dead_list_tells_of_lines_that_stand_at_a_dead_message(
+    run: Run, conn: psycopg.Connection[Any]
+) -> None:
+    make(conn, '{"max_deliveries": 1, "ordering": "key", "on_dead": "block"}')
+    conn.execute("select holdfast.send('orders', ordering_key => 'a')")
+    conn.execute("select holdfast.nack('orders', token) from holdfast.claim('orders')")
+
+    told = run("dead", "list", "orders")
+    figures = run("stats", "orders").out.splitlines()
+
+    assert told.err == (
+        "orders has no dead letters.\n"
+        "1 line of orders stands at a dead message that is still in the queue: holdfast blocked orders\n"
+    )
+    assert dict(zip(figures[0].split(), figures[1].split(), strict=True))["blocked_lines"] == "1"
+    assert run("dead", "list", "orders", "--json").out == ""
+
+
 def test_messages_that_live_are_not_discarded(run: Run, conn: psycopg.Connection[Any]) -> None:
     (dead,) = bury(conn, "no stock")
     alive = conn.execute("select holdfast.send('orders', '1')").fetchall()[0][0]
@@ -391,7 +410,8 @@ def test_stats_show_one_queue_or_all(run: Run, conn: psycopg.Connection[Any]) ->
 
     assert (one["ready"], one["in_flight"], one["depth"]) == (1, 0, 1)
     assert {stats["queue"]: stats["ready"] for stats in all_queues} == {"orders": 1, "mails": 0}
-    assert table.out.splitlines()[0].split()[:3] == ["queue", "ready", "scheduled"]
+    assert table.out.splitlines()[0].split()[:3] == ["queue", "kind", "ready"]
+    assert one["kind"] == "queue"
 
 
 def test_maintain_sweeps_one_queue_or_keeps_all_in_order(run: Run, conn: psycopg.Connection[Any]) -> None:

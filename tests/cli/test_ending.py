@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -14,8 +15,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from holdfast.cli._ending import advice
+from holdfast.cli._advice import advice
 from holdfast.database import URL_VARIABLE
+from holdfast.migrate import SQL_ROOT
 from tests.cli.conftest import NOWHERE, PATIENCE, PROGRAM, Run, environment, execute
 from tests.fix_database import fresh_database
 from tests.waiting import eventually
@@ -33,7 +35,40 @@ def test_a_hint_names_commands_in_place_of_functions() -> None:
     assert advice("Change it with holdfast.configure_queue.") == "Change it with holdfast queue set."
     assert advice("Call holdfast.repair() once.") == "Call holdfast repair once."
     assert advice("holdfast.send('orders', '1')") == "holdfast.send('orders', '1')"
-    assert advice(None) is None
+    assert advice("Read it with holdfast.read, delete from it with holdfast.log_delete.") == (
+        "Read it with holdfast log read, delete from it with holdfast log delete."
+    )
+    assert advice("holdfast.blocked_keys lists them.") == "holdfast blocked lists them."
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("select holdfast.resume_queue('q')", "holdfast queue resume q"),
+        ("select holdfast.unblock('q')", "holdfast unblock q"),
+        ("select holdfast.unblock('q', how => 'skip')", "holdfast unblock q --skip"),
+        ("select holdfast.unblock('q', 'a (b''c)')", "holdfast unblock q 'a (b'\"'\"'c)'"),
+        (r"select holdfast.unblock('q', E'a\\b')", r"holdfast unblock q 'a\b'"),
+        ("holdfast.browse('q', 'dead')", "holdfast peek q --state dead"),
+        ("holdfast.redrive('q')", "holdfast dead redrive q --all"),
+        ("select holdfast.repair(unreadable_only => true).", "holdfast repair --unreadable-only."),
+        ("select pg_terminate_backend(7)", "select pg_terminate_backend(7)"),
+    ],
+)
+def test_a_call_becomes_a_command_with_its_arguments(call: str, expected: str) -> None:
+    assert advice(call) == expected
+
+
+def test_every_function_that_the_engine_names_has_a_command_or_is_said_to_be_sql(
+    conn: psycopg.Connection[Any],
+) -> None:
+    source = (SQL_ROOT / "install.sql").read_text()
+    texts = re.findall(r"'((?:[^'\n]|'')*\bholdfast\.[a-z](?:[^'\n]|'')*)'", source)
+    advised = [text for text in texts if re.search(r"[.:;] |\.$", text) and not text.startswith("Usage")]
+    left = {name for text in advised for name in re.findall(r"holdfast\.[a-z_]+\b", advice(text))}
+
+    assert len(advised) > 10
+    assert left <= {"holdfast.send", "holdfast.leases"}
 
 
 def test_plain_text_is_advised_where_it_can_be_sent(run: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -16,7 +17,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast.cli.up import keep_in_order, without_password
+from holdfast.cli.up import guide, keep_in_order, without_password
 from holdfast.embedded import EmbeddedPostgres
 from holdfast.migrate import migrate
 from tests.cli.conftest import NOWHERE, PATIENCE, environment, execute, started
@@ -76,6 +77,23 @@ def test_up_tells_people_how_to_go_on_and_touches_no_message_of_theirs(tmp_path:
     assert "Sent, claimed and acked 3 messages" in texts[0]
     assert "Sent, claimed and acked" not in texts[1]
     assert left.document["ready"] == 2
+
+
+def test_psql_is_told_by_its_path_where_it_is_not_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("HOLDFAST_PG_BIN", raising=False)
+    of_the_wheel = guide("postgresql://here")
+    monkeypatch.setenv("HOLDFAST_PG_BIN", str(tmp_path))
+    nowhere = guide("postgresql://here")
+    (tmp_path / "psql").touch(mode=0o755)
+
+    on_the_path = guide("postgresql://here")
+
+    assert re.search(r"^    /\S+/psql 'postgresql://here'$", of_the_wheel, flags=re.MULTILINE)
+    assert "psql" not in nowhere.replace("with Python", "")
+    assert "    psql 'postgresql://here'\n" in on_the_path
 
 
 def test_ctrl_c_while_it_starts_exits_with_130(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_why_says_what_stands_in_the_way_and_what_to_do(run: Run, orders: Conn) 
     assert healthy.out.startswith("ok: Nothing is in the way")
     assert paused.out == (
         "blocking: The queue is paused: claims get nothing. [paused]\n"
-        "    Resume it: select holdfast.resume_queue('orders').\n"
+        "    Resume it: holdfast queue resume orders.\n"
     )
     assert (document["finding"], document["severity"], document["details"]) == (
         "paused",

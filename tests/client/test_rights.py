@@ -11,10 +11,13 @@ from psycopg import conninfo, sql
 
 from holdfast import AsyncHoldfast
 from holdfast.client._explain import ADMIN, VERBS
+from holdfast.migrate import migrate
 from tests.client.conftest import Open
+from tests.fix_database import fresh_database
 
 Scenario = Callable[[AsyncHoldfast], Awaitable[Any]]
 USER = "test_rights"
+OTHER = "test_rights_other"
 ALLOWED = """
 select distinct p.proname from pg_proc p
 where p.pronamespace = 'holdfast'::regnamespace and has_function_privilege(%s, p.oid, 'execute')
@@ -32,6 +35,47 @@ def user_url(conn: psycopg.Connection[Any], database_url: str) -> Iterator[str]:
         yield conninfo.make_conninfo(database_url, user=USER, password="secret")
     finally:
         conn.execute(sql.SQL("drop role {}").format(user))
+
+
+def test_an_owner_gives_roles_that_others_made_by_the_admin_option(
+    conn: psycopg.Connection[Any], user_url: str, empty_database_url: str
+) -> None:
+    name = sql.Identifier(str(conninfo.conninfo_to_dict(empty_database_url)["dbname"]))
+    conn.execute(sql.SQL("grant create on database {} to {}").format(name, sql.Identifier(USER)))
+    url = conninfo.make_conninfo(empty_database_url, user=USER, password="secret")
+    giving = f"grant holdfast_producer to {OTHER}"
+    conn.execute(f"create role {OTHER}".encode())
+    try:
+        installed = migrate(url)
+        with psycopg.connect(url, autocommit=True) as owner:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                owner.execute(giving.encode())
+            conn.execute(f"grant holdfast_producer to {USER} with admin option".encode())
+            owner.execute(giving.encode())
+            owner.execute(f"revoke holdfast_producer from {OTHER}".encode())
+            owner.execute("drop schema holdfast cascade")
+    finally:
+        conn.execute(f"drop role {OTHER}".encode())
+        conn.execute(sql.SQL("revoke create on database {} from {}").format(name, sql.Identifier(USER)))
+
+    assert (installed.changed, installed.warnings) == (True, ())
+
+
+def test_a_role_counts_in_every_database_to_which_the_user_may_connect(
+    conn: psycopg.Connection[Any], user_url: str, server_url: str, template_database: str
+) -> None:
+    conn.execute(f"grant holdfast_monitor to {USER}".encode())
+    with fresh_database(server_url, template_database) as other:
+        name = conninfo.conninfo_to_dict(other)["dbname"]
+        elsewhere = conninfo.make_conninfo(user_url, dbname=name)
+        with psycopg.connect(elsewhere) as connection:
+            reached = connection.execute("select count(*) from holdfast.queues()").fetchone()
+        conn.execute(sql.SQL("revoke connect on database {} from public").format(sql.Identifier(str(name))))
+
+        with pytest.raises(psycopg.OperationalError, match="permission denied for database"):
+            psycopg.connect(elsewhere)
+
+    assert reached == (0,)
 
 
 @pytest.mark.parametrize(

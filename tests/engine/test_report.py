@@ -33,11 +33,13 @@ def test_an_empty_queue_has_zeros(queue: Engine) -> None:
 
     assert row == {
         "queue": "q",
+        "kind": "queue",
         "ready": 0,
         "scheduled": 0,
         "blocked": 0,
         "in_flight": 0,
         "dead": 0,
+        "blocked_lines": 0,
         "depth": 0,
         "oldest_age": None,
         "exact": True,

@@ -3,6 +3,7 @@
 1. counters say what was sent, done, nacked, lapsed, dead, failed, expired, discarded and moved since the
    queue was made.
 2. maintain() writes one sample a queue and minute; its figures are what happened since the one before.
+   While nothing happens and as much waits as before, it makes the last one longer.
 3. A sample knows what was in the queue, and, by estimate, how long messages waited and were worked on.
 4. Samples are kept for 14 days, and go with their queue.
 5. samples() shows those that ended in a period, by default in the last hour.
@@ -117,6 +118,7 @@ def test_a_sample_tells_what_happened_since_the_one_before(engine: Engine) -> No
 def test_a_minute_has_one_sample(queue: Engine) -> None:
     did = []
     for seconds in (5, 15, 59, 60, 61):
+        queue.send(1)
         queue.at(T0 + seconds * SECOND)
         did.append(queue.value("maintain", budget="10 s")["sampled"])
 
@@ -131,6 +133,26 @@ def test_a_pause_of_maintain_makes_one_long_sample(queue: Engine) -> None:
     row = sampled(queue, T0 + 10 * MINUTE)
 
     assert (row["began"], row["ended"], row["sent"]) == (T0, T0 + 10 * MINUTE, 3)
+
+
+@pytest.mark.parametrize("waiting", [0, 2])
+def test_a_queue_at_rest_has_one_sample_that_grows(queue: Engine, waiting: int) -> None:
+    if waiting:
+        queue.send_numbers(waiting)
+    sampled(queue, T0)
+    for minutes in (1, 2, 30):
+        sampled(queue, T0 + minutes * MINUTE)
+    at_rest = queue.rows("samples", queue="q", since=T0 - SECOND)[-1]
+    queue.send(1)
+    sampled(queue, T0 + 31 * MINUTE)
+
+    awake = queue.rows("samples", queue="q", since=T0 - SECOND)
+
+    assert (at_rest["began"], at_rest["ended"], at_rest["depth"]) == (T0, T0 + 30 * MINUTE, waiting)
+    assert at_rest["oldest_age"] == (30 * MINUTE if waiting else None)
+    assert happened(at_rest) == {}
+    assert [(row["began"] - T0, row["sent"]) for row in awake if row["sent"] == 1] == [(30 * MINUTE, 1)]
+    assert len(awake) == (3 if waiting else 2)
 
 
 def test_waiting_is_the_age_of_the_next_in_line(queue: Engine) -> None:
@@ -169,7 +191,9 @@ def test_processing_is_the_average_in_flight_by_the_number_done(queue: Engine) -
 
 def test_samples_older_than_fourteen_days_go(queue: Engine) -> None:
     sampled(queue, T0)
+    queue.send(1)
     sampled(queue, T0 + DAY)
+    queue.send(1)
 
     sampled(queue, T0 + 14 * DAY + MINUTE)
 
@@ -200,6 +224,7 @@ def test_samples_go_with_their_queue(queue: Engine) -> None:
 )
 def test_a_period_chooses_samples(queue: Engine, period: dict[str, Any], expected: list[int]) -> None:
     for minutes in (0, 30, 90):
+        queue.send(1)
         sampled(queue, T0 + minutes * MINUTE)
 
     rows = queue.rows("samples", queue="q", **period)

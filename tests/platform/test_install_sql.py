@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from holdfast.migrate import Sources, migrate
 from tests.fix_database import fresh_database
@@ -38,6 +39,7 @@ def test_psql_makes_the_schema_that_the_migrator_makes(server_url: str, tmp_path
         migrate(by_migrator)
 
         assert (answer.returncode, answer.stderr) == (0, "")
+        assert answer.stdout == f"Holdfast is installed, schema version {Sources.read().version}.\n"
         assert schema_dump(by_psql) == schema_dump(by_migrator)
         assert records(by_psql) == records(by_migrator)
         assert not migrate(by_psql).changed
@@ -53,6 +55,22 @@ def test_a_second_installation_does_nothing(empty_database_url: str, tmp_path: P
     assert (answer.returncode, answer.stderr) == (0, "")
     assert "nothing to do" in answer.stdout
     assert schema_dump(empty_database_url) == before
+
+
+@pytest.mark.parametrize("before", ["off", "on"])
+def test_a_session_that_includes_the_script_keeps_its_settings(
+    empty_database_url: str, tmp_path: Path, before: str
+) -> None:
+    session = tmp_path / "session.sql"
+    session.write_text(
+        f"\\set ON_ERROR_STOP {before}\n\\set QUIET {before}\n\\i {written(tmp_path)}\n"
+        "\\echo :ON_ERROR_STOP :QUIET :{?holdfast_stop} :{?holdfast_quiet} :{?holdfast_absent}\n"
+    )
+
+    answer = run_psql(empty_database_url, session)
+
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout.splitlines()[-1] == f"{before} {before} FALSE FALSE FALSE"
 
 
 def test_another_version_is_refused(database_url: str, tmp_path: Path) -> None:

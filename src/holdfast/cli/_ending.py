@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from types import MappingProxyType
 
 import psycopg
 import typer
 
 from holdfast.client import HoldfastError
 
+from ._advice import advice
 from ._output import Output
 
 # SQLSTATE classes that mean: there is no working connection to the database.
 UNREACHABLE = ("08", "28", "3D", "57")
-
-# The functions that hints name, and the commands that call them.
-COMMANDS: Mapping[str, str] = MappingProxyType(
-    {"create_queue": "queue create", "configure_queue": "queue set", "repair": "repair"}
-)
-FUNCTION = re.compile(rf"holdfast\.({'|'.join(COMMANDS)})(?:\(\))?(?![\w(])")
 
 
 class ExitCode(IntEnum):
@@ -43,7 +36,8 @@ def ended(output: Output) -> Iterator[None]:
     try:
         yield
     except HoldfastError as error:
-        output.error(error.message, code=error.code, detail=error.detail, hint=advice(error.hint))
+        hint = error.hint and advice(error.hint)
+        output.error(error.message, code=error.code, detail=error.detail, hint=hint)
         raise typer.Exit(ExitCode.ERROR) from error
     except psycopg.Error as error:
         raise typer.Exit(report(output, error)) from error
@@ -55,11 +49,6 @@ def ended(output: Output) -> Iterator[None]:
     except KeyboardInterrupt as error:
         output.note("Interrupted.")
         raise typer.Exit(ExitCode.INTERRUPTED) from error
-
-
-def advice(hint: str | None) -> str | None:
-    """A hint of the engine, in commands instead of functions."""
-    return None if hint is None else FUNCTION.sub(lambda found: f"holdfast {COMMANDS[found[1]]}", hint)
 
 
 def report(output: Output, error: psycopg.Error) -> ExitCode:

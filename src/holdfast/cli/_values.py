@@ -73,6 +73,18 @@ def instant(text: str) -> datetime:
         raise typer.BadParameter(f"{text!r} is not a time such as 2030-01-31T12:00:00Z") from error
 
 
+def past(text: str) -> datetime | timedelta:
+    """An instant, or a duration: so long ago. Which instant that is, the clock of the database says."""
+    for reading in (instant, duration):
+        try:
+            return reading(text)
+        except typer.BadParameter:
+            continue
+    raise typer.BadParameter(
+        f"{text!r} is neither a time such as 2030-01-31T12:00:00Z nor a duration such as 6h, for so long ago"
+    )
+
+
 def uuid(text: str) -> UUID:
     """A UUID."""
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -15,7 +15,7 @@ from holdfast.client import Holdfast, Replayed
 from ._command import Invocation, command
 from ._options import After, Limit, Queue, Yes
 from ._output import counted
-from ._values import instant
+from ._values import past
 
 CHUNK = 10_000  # messages in one call: a transaction of its own
 PAGE = 1_000
@@ -28,11 +28,13 @@ Purgeable = Annotated[
 Everything = Annotated[bool, typer.Option("--all", help="All of these states.")]
 From = Annotated[
     datetime | None,
-    typer.Option("--from", parser=instant, metavar="TIME", help="Those that ended then or later."),
+    typer.Option("--from", parser=past, metavar="TIME", help="Those that ended since; 6h: 6 hours ago."),
 ]
 To = Annotated[
-    datetime | None, typer.Option("--to", parser=instant, metavar="TIME", help="Those that ended before.")
+    datetime | None,
+    typer.Option("--to", parser=past, metavar="TIME", help="Those that ended before; 6h: 6 hours ago."),
 ]
+All = Annotated[bool, typer.Option("--all", help="The whole archive, up to --limit.")]
 Outcomes = Annotated[
     list[str] | None,
     typer.Option("--outcome", help="done, expired, failed or discarded; may be repeated; else all."),
@@ -90,11 +92,15 @@ def replay(
     limit: Limit = PAGE,
     target: Target = None,
     after: After = None,
+    everything: All = False,
 ) -> None:
     """Send messages of the archive once more, the first to end first."""
+    if not (everything or from_ or to or outcome):
+        raise typer.BadParameter("say which: --from, --to, --outcome, or --all")
     replayed = 0
     last: Replayed | None = None
     with invocation.client() as client, counting(invocation, "sent") as show:
+        from_, to = (moment(client, time) for time in (from_, to))
         while replayed < limit or not replayed:
             size = PAGE if limit - replayed > PAGE else limit - replayed
             page = client.replay(queue, from_, to, outcomes=outcome, limit=size, target=target, after=after)
@@ -115,6 +121,11 @@ def replay(
     if last and replayed == limit:
         text += f" To go on: --from {last.ended_at.isoformat()} --after {last.id}"
     invocation.output.document(answer, text)
+
+
+def moment(client: Holdfast, time: datetime | timedelta | None) -> datetime | None:
+    """When it was; so long ago by the clock of the database."""
+    return client.now() - time if isinstance(time, timedelta) else time
 
 
 @contextmanager

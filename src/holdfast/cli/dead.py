@@ -49,8 +49,12 @@ def list_dead(invocation: Invocation, queue: Queue, limit: Limit = 20, after: Af
     """List the dead letters of a queue."""
     with invocation.client() as client:
         entries = client.browse(queue, DEAD, limit=limit, after=after)
+        lines = client.queue_stats(queue).blocked_lines
     columns = ("id", "root_id", "queue", "deliveries", "died_at", "last_error", "tag", "payload")
     invocation.output.records([letter(entry) for entry in entries], columns, f"{queue} has no dead letters.")
+    if lines:
+        stand = f"{counted(lines, 'line')} of {queue} {'stands' if lines == 1 else 'stand'} at a dead message"
+        invocation.output.note(f"{stand} that is still in the queue: holdfast blocked {queue}")
 
 
 @command(app)

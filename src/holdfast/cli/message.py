@@ -44,6 +44,7 @@ from ._options import (
 from ._values import headers, json_payload, shortened
 
 STDIN = "-"
+ARCHIVE = "archive"
 
 
 def register(app: typer.Typer) -> None:
@@ -164,5 +165,7 @@ def peek(
     """Look at messages without claiming them."""
     with invocation.client() as client:
         entries = client.browse(queue, state, limit=limit, after=after)
-    columns = ("id", "state", "priority", "deliveries", "enqueued_at", "due_at", "tag", "payload")
-    invocation.output.records(entries, columns, f"No message in {queue} is {state}.")
+    time = "ended_at" if state == ARCHIVE else "due_at"
+    columns = ("id", "state", "priority", "deliveries", "enqueued_at", time, "tag", "payload")
+    where = f"the archive of {queue}" if state == ARCHIVE else f"{queue} is {state}"
+    invocation.output.records(entries, columns, f"No message in {where}.")

@@ -44,10 +44,11 @@ def create(
 
 @command(app, "list")
 def list_queues(invocation: Invocation) -> None:
-    """List all queues."""
+    """List all queues and logs."""
     with invocation.client() as client:
-        found = client.queues()
-    invocation.output.records(found, ("queue", "paused", "created_at", "config"), "There are no queues.")
+        found = [{**named(info), "kind": info.effective["kind"]} for info in client.queues()]
+    columns = ("queue", "kind", "paused", "created_at", "config")
+    invocation.output.records(found, columns, "There are no queues.")
 
 
 @command(app)

@@ -17,11 +17,13 @@ from ._values import duration
 
 COLUMNS = (
     "queue",
+    "kind",
     "ready",
     "scheduled",
     "blocked",
     "in_flight",
     "dead",
+    "blocked_lines",
     "depth",
     "oldest_age",
     "exact",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ import psycopg
 import typer
 from psycopg import conninfo
 
+from holdfast._programs import find_programs
 from holdfast.client import Delivery, Holdfast, HoldfastError, QueueExistsError
 from holdfast.database import URL_VARIABLE, configured_url, database
 from holdfast.embedded import DEFAULT_DATA_DIR, EmbeddedError
@@ -32,14 +34,7 @@ GREETINGS = ({"hello": "world"}, {"hello": "again"}, {"good": "bye"})
 
 GUIDE = """\
 {where}
-
-with psql:
-
-    psql {psql}
-{create_sql}    select holdfast.send('{queue}', '{{"hello": "psql"}}');
-    select token, payload from holdfast.claim('{queue}') \\gset
-    select holdfast.ack('{queue}', :token);
-
+{psql}
 with Python:
 
 {imports}    from holdfast import Holdfast
@@ -56,6 +51,14 @@ or with the command line:
 
 This calls maintain() every {upkeep:g} s; where it does not run, something else has to.
 Ctrl-C ends it."""
+PSQL = """
+with psql:
+
+    {program} {url}
+{create}    select holdfast.send('{queue}', '{{"hello": "psql"}}');
+    select token, payload from holdfast.claim('{queue}') \\gset
+    select holdfast.ack('{queue}', :token);
+"""
 HERE = "PostgreSQL is up, and Holdfast is in it. Go on in another shell, in this folder:"
 THERE = f"""\
 Holdfast is in your database. Go on in another shell:
@@ -149,17 +152,30 @@ def guide_to(url: str, *, made: bool) -> str:
     )
 
 
-def filled(queue: str, *, made: bool, **words: str) -> str:
+def filled(queue: str, *, made: bool, psql: str, **words: str) -> str:
     """The guide; it makes the queue first if that is not there."""
     program = shlex.quote(sys.argv[0])
+    create = "" if made else f"    select holdfast.create_queue('{queue}');\n"
+    with_psql = find_psql()
     return GUIDE.format(
         queue=queue,
-        create_sql="" if made else f"    select holdfast.create_queue('{queue}');\n",
+        psql=PSQL.format(program=with_psql, url=psql, create=create, queue=queue) if with_psql else "",
         create_shell="" if made else f"    {program} queue create {queue}\n",
         program=program,
         upkeep=UPKEEP_SECONDS,
         **words,
     )
+
+
+def find_psql() -> str | None:
+    """How to call psql here: by its name, or where PostgreSQL's programs are; None if there is none."""
+    if shutil.which("psql"):
+        return "psql"
+    try:
+        program = find_programs()["psql"]
+    except EmbeddedError:
+        return None
+    return shlex.quote(str(program)) if program.is_file() else None
 
 
 def quoted(url: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from holdfast.client import Holdfast
 
+from ._advice import advice
 from ._command import Invocation, command
 from ._ending import is_unreachable
 from ._options import Queue
@@ -82,7 +84,7 @@ def keep(invocation: Invocation, client: Holdfast, every: float, budget: timedel
 def why(invocation: Invocation, queue: Queue) -> None:
     """Say why nothing is moving in a queue, and what to do about it."""
     with invocation.client() as client:
-        found = client.why(queue)
+        found = [replace(finding, remedy=advice(finding.remedy)) for finding in client.why(queue)]
     if invocation.output.as_json:
         invocation.output.records(found, (), "")
         return

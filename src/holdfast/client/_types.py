@@ -119,11 +119,13 @@ class QueueStats:
     """How many messages of a queue are in which state, and how exact that is."""
 
     queue: str
+    kind: str
     ready: int
     scheduled: int
     blocked: int
     in_flight: int
     dead: int
+    blocked_lines: int
     depth: int
     oldest_age: timedelta | None
     exact: bool

@@ -2,7 +2,10 @@
 --
 -- Installs Holdfast with nothing but psql:  psql -f install.sql
 -- It is one transaction: all of it or nothing. Where this very version is installed, nothing is done; where
--- another one is, it is refused: `holdfast migrate` upgrades.
+-- another one is, it is refused: `holdfast migrate` upgrades. Where it is included with \i,
+-- ON_ERROR_STOP and QUIET are afterwards as they were; after an error they are on, and a rollback is due.
+\set holdfast_stop :ON_ERROR_STOP
+\set holdfast_quiet :QUIET
 \set ON_ERROR_STOP on
 \set QUIET on
 begin;
@@ -87,8 +90,8 @@ create type holdfast.draft as (
   expires_at timestamptz, correlation_id uuid, tag text, max_deliveries int
 );
 create type holdfast.stats as (
-  queue text, ready bigint, scheduled bigint, blocked bigint, in_flight bigint, dead bigint, depth bigint,
-  oldest_age interval, exact boolean, paused boolean, counters jsonb
+  queue text, kind text, ready bigint, scheduled bigint, blocked bigint, in_flight bigint, dead bigint, blocked_lines bigint,
+  depth bigint, oldest_age interval, exact boolean, paused boolean, counters jsonb
 );
 create type holdfast._figures as (
   fresh bigint, due bigint, scheduled bigint, blocked bigint, in_flight bigint, drawn bigint, oldest timestamptz, exact boolean
@@ -302,7 +305,7 @@ create sequence holdfast.clock minvalue 0 start 0;
 comment on sequence holdfast.clock is 'the virtual clock, in microseconds; see set_clock()';
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (1, 'core', 'f348d796140b00c61a99f270e4fbd7614f5802e6106c267affb4b0b18c9b73d5', false);
+values (1, 'core', 'b6077d8e2bce893114f45dadcbd664321036bd1716227b8d20a14604b02ef37f', false);
 
 -- ==================== 0002 limits ====================
 
@@ -5365,6 +5368,11 @@ create or replace function holdfast._count_dead(queue holdfast.queue) returns bi
     where q.name = (queue).dead_letter and m.origin ->> 'queue' = (queue).name limit 10001) counted);
 comment on function holdfast._count_dead is 'How many dead letters came from this queue; 10,001 means more';
 
+create or replace function holdfast._blocked_lines(queue holdfast.queue) returns bigint language sql stable
+  return (select count(*) from (
+    select from holdfast.message m where m.queue_id = (queue).id and m.blocks_since is not null order by m.ordering_key limit 10001) dead);
+comment on function holdfast._blocked_lines is 'How many lines stand at a dead message and wait for unblock(); 10,001 means more';
+
 create or replace function holdfast._counters(queue holdfast.queue, drawn bigint, ended bigint) returns jsonb language plpgsql stable
 as $$
 declare
@@ -5404,7 +5412,8 @@ begin
              s.drawn, s.oldest, s.exact
       from summed s left join holdfast.tally t on t.queue_id = v_queue.id
     )
-    select v_queue.name, b.ready, b.scheduled, b.blocked, b.in_flight, v_dead, b.ready + b.scheduled + b.blocked + b.in_flight,
+    select v_queue.name, v_queue.kind, b.ready, b.scheduled, b.blocked, b.in_flight, v_dead, holdfast._blocked_lines(v_queue),
+           b.ready + b.scheduled + b.blocked + b.in_flight,
            v_now - b.oldest, b.exact and v_dead <= 10000, v_queue.paused,
            holdfast._counters(v_queue, b.drawn, b.drawn - (b.ready + b.scheduled + b.blocked + b.in_flight))
     from best b;
@@ -6177,7 +6186,8 @@ comment on function holdfast.log_stats is
 --
 -- maintain() looks at every lane in passing (_probe) and writes a sample of each queue in the first call of a minute.
 -- A sample is the difference between two looks at figures that only grow: ids drawn, counters, sums over the probes.
--- No message pays for it.
+-- No message pays for it. While nothing happens and as much waits as before, the last sample grows instead: a queue at
+-- rest takes one row, not one a minute, and the next one still begins where something happened.
 --
 -- waiting     how long messages had waited when they were handed out: those that the cursor passed between two looks
 --             are booked with the age of the message that was next in line at the second
@@ -6237,6 +6247,21 @@ begin
 end $$;
 comment on function holdfast._totals is 'What a sample is a difference of: sent, done, the counters; looks, in flight, and the eight classes of waiting';
 
+create or replace function holdfast._goes_on(last holdfast.sample, growth bigint[], stats holdfast.stats) returns boolean language plpgsql volatile
+as $$
+begin
+  -- Looks and what they saw in flight (10 and 11) grow with time alone.
+  if last.figures || last.waiting || growth[1:9] || growth[12:19] <> array_fill(0::bigint, array[34]) or last.exact <> stats.exact
+     or (last.ready, last.scheduled, last.blocked, last.in_flight) <> (stats.ready, stats.scheduled, stats.blocked, stats.in_flight) then
+    return false;
+  end if;
+  -- Whoever keeps the row is not waited for: a new one is written.
+  perform from holdfast.sample s where s.queue_id = last.queue_id and s.minute = last.minute for update skip locked;
+  return found;
+end $$;
+comment on function holdfast._goes_on is
+  'Whether nothing has happened, in the last sample and since, and as much waits as then: it is locked, to be made longer';
+
 create or replace function holdfast._sample(queue holdfast.queue, at timestamptz) returns jsonb language plpgsql volatile
 as $$
 declare
@@ -6262,16 +6287,22 @@ begin
   v_began := coalesce(v_last.ended, least(queue.created_at, at));
   v_lanes := (select count(*) from holdfast.lane l where l.queue_id = queue.id);
   v_seconds := v_growth[11]::float8 * v_lanes / greatest(v_growth[10], 1) * extract(epoch from at - v_began) / greatest(v_growth[2], 1);
-  insert into holdfast.sample (queue_id, minute, began, ended, figures, ready, scheduled, blocked, in_flight, oldest_age, exact,
-                               waiting, processing, totals)
-  values (queue.id, v_minute, v_began, at, v_growth[1:9], v_stats.ready, v_stats.scheduled, v_stats.blocked, v_stats.in_flight,
-          v_stats.oldest_age, v_stats.exact, v_growth[12:19], holdfast._one_class(v_seconds, v_growth[2]), v_totals);
+  if not holdfast._goes_on(v_last, v_growth, v_stats) then
+    insert into holdfast.sample (queue_id, minute, began, ended, figures, ready, scheduled, blocked, in_flight, oldest_age, exact,
+                                 waiting, processing, totals)
+    values (queue.id, v_minute, v_began, at, v_growth[1:9], v_stats.ready, v_stats.scheduled, v_stats.blocked, v_stats.in_flight,
+            v_stats.oldest_age, v_stats.exact, v_growth[12:19], holdfast._one_class(v_seconds, v_growth[2]), v_totals);
+  else
+    update holdfast.sample s set minute = v_minute, ended = at, oldest_age = v_stats.oldest_age, totals = v_totals
+    where s.queue_id = queue.id and s.minute = v_last.minute;
+  end if;
   delete from holdfast.sample s where s.queue_id = queue.id and s.minute = any (array(
     select o.minute from holdfast.sample o where o.queue_id = queue.id and o.minute < at - interval '14 days' order by o.minute limit 100
     for update skip locked));
   return '{"sampled": 1}';
 end $$;
-comment on function holdfast._sample is 'Write the sample of this minute, unless it is there, and remove up to 100 that are older than 14 days';
+comment on function holdfast._sample is
+  'Write the sample of this minute, unless it is there, or let the last one go on to it; and remove up to 100 that are older than 14 days';
 
 create or replace function holdfast.samples(queue text, since timestamptz default null, until timestamptz default null)
 returns table (began timestamptz, ended timestamptz, sent bigint, done bigint, failed bigint, dead bigint, expired bigint, discarded bigint,
@@ -6631,7 +6662,8 @@ begin
     v_next := (select min(d.due_at) from holdfast.lane l cross join lateral (
       select m.due_at from holdfast.message m where m.id >> 40 = l.id and m.due_at > at and m.due_at < 'infinity' order by m.due_at limit 1) d
       where l.queue_id = queue.id);
-    return next ('scheduled', 'info', format('%s wait for their time; the next one is due at %s.', holdfast._several(stats.scheduled, 'message'), v_next),
+    return next ('scheduled', 'info', format(case when stats.scheduled = 1 then '%s waits for its time; it is due at %s.' else '%s wait for their time; the next one is due at %s.' end,
+             holdfast._several(stats.scheduled, 'message'), v_next),
       jsonb_build_object('scheduled', stats.scheduled, 'next_due_at', v_next),
       'Wait, or look at delay, deliver_at and backoff: they decide when.')::holdfast.finding;
   end if;
@@ -6689,8 +6721,8 @@ begin
   into v_held;
   if v_held.lapsed > 0 then
     return next ('leases_expired', 'warning',
-      format('%s %s in leases that have run out: their consumers are gone, or too slow%s.', holdfast._several(v_held.lapsed, 'message'),
-             case when v_held.lapsed = 1 then 'is' else 'are' end, case when v_held.next is null then ', all of them' else '' end),
+      format('%s %s in leases that have run out%s: the consumers are gone, or too slow.', holdfast._several(v_held.lapsed, 'message'),
+             case when v_held.lapsed = 1 then 'is' else 'are' end, case when v_held.next is null then ', and no lease still runs' else '' end),
       jsonb_build_object('expired', v_held.lapsed, 'in_flight', stats.in_flight, 'all', v_held.next is null, 'consumers', v_held.consumers),
       format('They come back with the next claim, or now: select holdfast.sweep(''%s''). If it happens often, make lease longer or call holdfast.extend.', queue.name))::holdfast.finding;
   end if;
@@ -6698,7 +6730,7 @@ begin
   if (stats.ready = 0 or queue.ordering = 'strict') and v_held.next is not null then
     return next ('in_flight', 'info', format('%s in flight and none can be claimed; the next lease ends at %s.', holdfast._several(stats.in_flight, 'message'), v_held.next),
       jsonb_build_object('in_flight', stats.in_flight, 'next_deadline', v_held.next, 'last_deadline', v_held.last, 'consumers', v_held.consumers),
-      'Wait for the consumers, or look at them: holdfast.leases says who holds what.')::holdfast.finding;
+      'Wait for the consumers, or look at them: in SQL, holdfast.leases says who holds what.')::holdfast.finding;
   end if;
 end $$;
 comment on function holdfast._why_leases is 'Findings: all in flight, by whom and until when; leases that ran out';
@@ -6724,39 +6756,53 @@ begin
 end $$;
 comment on function holdfast._why_lines is 'Findings: lines that a dead message blocks; the first five';
 
-create or replace function holdfast._why_keys(queue holdfast.queue, stats holdfast.stats) returns setof holdfast.finding language plpgsql stable
+create or replace function holdfast._why_keys(queue holdfast.queue, stats holdfast.stats, at timestamptz) returns setof holdfast.finding
+language plpgsql stable
 as $$
 declare
-  v_keys text[];
-  v_parked bigint;
+  v_parked record;
+  v_heads jsonb;
 begin
   if stats.blocked = 0 then
     return;
   end if;
-  -- The dead that block a line are among the blocked: they do not wait for anything but unblock().
-  v_parked := stats.blocked - (select count(*) from (
-    select from holdfast.message m where m.queue_id = queue.id and m.blocks_since is not null limit 10000) d);
-  v_keys := (select (array_agg(distinct p.ordering_key))[1:5] from holdfast.lane l cross join lateral (
-    select m.ordering_key from holdfast.message m where m.id >> 40 = l.id and m.due_at = 'infinity' and m.blocks_since is null order by m.id limit 100) p
-    where l.queue_id = queue.id);
-  if v_parked > 0 and v_keys is not null then
-    return next ('keys_parked', case when stats.ready = 0 then 'warning' else 'info' end,
-      format('%s parked behind an earlier one of the same line%s.', holdfast._several(v_parked, 'message'),
-             coalesce(', such as ' || nullif(array_to_string(v_keys, ', '), ''), '')),
-      jsonb_build_object('blocked', v_parked, 'keys', to_jsonb(v_keys), 'heads', holdfast._heads(queue, v_keys)),
-      'Settle or end the messages that go first: the rest of their lines follows. holdfast.blocked_keys lists them.')::holdfast.finding;
+  -- Lines at which a dead message stands have a finding of their own: what is parked there waits for unblock().
+  with parked as (
+    select p.ordering_key, count(*) as messages, min(p.id) as first from holdfast.lane l cross join lateral (
+      select m.id, m.ordering_key from holdfast.message m where m.id >> 40 = l.id and m.due_at = 'infinity' order by m.due_at, m.id limit 10000) p
+    where l.queue_id = queue.id group by p.ordering_key
+  ), told as (
+    select p.*, exists (select from holdfast.message d where d.queue_id = queue.id and d.ordering_key = p.ordering_key and d.blocks_since is not null) as dead
+    from parked p
+  )
+  select (array_agg(t.ordering_key order by t.first) filter (where not t.dead))[1:5] as keys,
+         stats.blocked - coalesce(sum(t.messages) filter (where t.dead), 0) as messages
+  into v_parked from told t;
+  if v_parked.keys is null then
+    return;
   end if;
+  v_heads := holdfast._heads(queue, v_parked.keys, at);
+  return next ('keys_parked',
+    case when stats.ready = 0 and exists (select from jsonb_array_elements(v_heads) h where h ->> 'reason' in ('ready', 'lapsed')) then 'warning' else 'info' end,
+    format('%s parked behind an earlier one of the same line%s.', holdfast._several(v_parked.messages::bigint, 'message'),
+           coalesce(', such as ' || nullif(array_to_string(v_parked.keys, ', '), ''), '')),
+    jsonb_build_object('blocked', v_parked.messages, 'keys', to_jsonb(v_parked.keys), 'heads', v_heads),
+    'Settle or end the messages that go first: the rest of their lines follows. holdfast.blocked_keys lists them.')::holdfast.finding;
 end $$;
-comment on function holdfast._why_keys is 'Finding: messages are parked behind an earlier one of their line; names a few of the keys';
+comment on function holdfast._why_keys is
+  'Finding: messages are parked behind an earlier one of their line that is not dead; names a few of the keys. A warning if such a one could go on and does not';
 
-create or replace function holdfast._heads(queue holdfast.queue, keys text[]) returns jsonb language plpgsql stable
+create or replace function holdfast._heads(queue holdfast.queue, keys text[], at timestamptz) returns jsonb language plpgsql stable
 as $$
 begin
-  return (select coalesce(jsonb_agg(jsonb_build_object('key', nullif(k.key, ''), 'id', h.id)), '[]')
-          from unnest(keys) k(key) cross join lateral (
-            select m.id from holdfast.message m where m.queue_id = queue.id and m.ordering_key = k.key order by m.order_no limit 1) h);
+  return (select coalesce(jsonb_agg(jsonb_build_object('key', nullif(k.key, ''), 'id', h.id::text, 'reason',
+                   coalesce((select case when o.deadline > at then 'in_flight' else 'lapsed' end from holdfast._holders(array[h.id]) o),
+                            case when h.due_at > at and h.due_at < 'infinity' then 'scheduled' else 'ready' end)) order by k.n), '[]')
+          from unnest(keys) with ordinality k(key, n) cross join lateral (
+            select m.id, m.due_at from holdfast.message m where m.queue_id = queue.id and m.ordering_key = k.key order by m.order_no limit 1) h);
 end $$;
-comment on function holdfast._heads is 'The messages at which these ordering keys stand, as a JSON list';
+comment on function holdfast._heads is
+  'The messages at which these ordering keys stand, as a JSON list. reason: in_flight, lapsed (its lease has run out), scheduled or ready';
 
 create or replace function holdfast._why_limits(queue holdfast.queue, stats holdfast.stats, at timestamptz) returns setof holdfast.finding
 language plpgsql stable
@@ -6959,7 +7005,7 @@ begin
     select * from holdfast._why_state(queue, v_stats, at)
     union all select * from holdfast._why_leases(queue, v_stats, at)
     union all select * from holdfast._why_lines(queue, v_stats)
-    union all select * from holdfast._why_keys(queue, v_stats)
+    union all select * from holdfast._why_keys(queue, v_stats, at)
     union all select * from holdfast._why_limits(queue, v_stats, at)
     union all select * from holdfast._why_budget(queue, at)
     union all select * from holdfast._why_lanes(queue)
@@ -7037,20 +7083,20 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '6c6af4e9d4ea6d3ca1299c58eb6b30657fb007660a52793c9f826a223f81a9d7', false);
+values (0, 'functions', '687e3fd1a857c2e67279463c8b69d38d16a8d106b35ef755d0a64c613cf711b1', false);
 \else
 do $install$
 begin
     if exists (
         select from holdfast.migration as there
         full join (values
-            (1, 'f348d796140b00c61a99f270e4fbd7614f5802e6106c267affb4b0b18c9b73d5'),
+            (1, 'b6077d8e2bce893114f45dadcbd664321036bd1716227b8d20a14604b02ef37f'),
             (2, 'ef95fee59b6cf25abea36f335abbe3e7e3ea1d8a30bd23630360956e3df67cbb'),
             (3, 'aaabdea6fd27b5a76fc56bf842bc8bc6cb5f4c8d0f1d6e76d79d1ca0fdfcad16'),
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '6c6af4e9d4ea6d3ca1299c58eb6b30657fb007660a52793c9f826a223f81a9d7')
+            (0, '687e3fd1a857c2e67279463c8b69d38d16a8d106b35ef755d0a64c613cf711b1')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
@@ -7059,6 +7105,15 @@ begin
     end if;
 end
 $install$;
-\echo 'This version of Holdfast is installed already: nothing to do.'
 \endif
 commit;
+\if :holdfast_absent
+\echo 'Holdfast is installed, schema version 6.'
+\else
+\echo 'This version of Holdfast, schema version 6, is installed already: nothing to do.'
+\endif
+\set ON_ERROR_STOP :holdfast_stop
+\set QUIET :holdfast_quiet
+\unset holdfast_absent
+\unset holdfast_stop
+\unset holdfast_quiet

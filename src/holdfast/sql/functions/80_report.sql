@@ -97,6 +97,11 @@ create or replace function holdfast._count_dead(queue holdfast.queue) returns bi
     where q.name = (queue).dead_letter and m.origin ->> 'queue' = (queue).name limit 10001) counted);
 comment on function holdfast._count_dead is 'How many dead letters came from this queue; 10,001 means more';
 
+create or replace function holdfast._blocked_lines(queue holdfast.queue) returns bigint language sql stable
+  return (select count(*) from (
+    select from holdfast.message m where m.queue_id = (queue).id and m.blocks_since is not null order by m.ordering_key limit 10001) dead);
+comment on function holdfast._blocked_lines is 'How many lines stand at a dead message and wait for unblock(); 10,001 means more';
+
 create or replace function holdfast._counters(queue holdfast.queue, drawn bigint, ended bigint) returns jsonb language plpgsql stable
 as $$
 declare
@@ -136,7 +141,8 @@ begin
              s.drawn, s.oldest, s.exact
       from summed s left join holdfast.tally t on t.queue_id = v_queue.id
     )
-    select v_queue.name, b.ready, b.scheduled, b.blocked, b.in_flight, v_dead, b.ready + b.scheduled + b.blocked + b.in_flight,
+    select v_queue.name, v_queue.kind, b.ready, b.scheduled, b.blocked, b.in_flight, v_dead, holdfast._blocked_lines(v_queue),
+           b.ready + b.scheduled + b.blocked + b.in_flight,
            v_now - b.oldest, b.exact and v_dead <= 10000, v_queue.paused,
            holdfast._counters(v_queue, b.drawn, b.drawn - (b.ready + b.scheduled + b.blocked + b.in_flight))
     from best b;

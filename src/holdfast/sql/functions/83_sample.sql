@@ -2,7 +2,8 @@
 --
 -- maintain() looks at every lane in passing (_probe) and writes a sample of each queue in the first call of a minute.
 -- A sample is the difference between two looks at figures that only grow: ids drawn, counters, sums over the probes.
--- No message pays for it.
+-- No message pays for it. While nothing happens and as much waits as before, the last sample grows instead: a queue at
+-- rest takes one row, not one a minute, and the next one still begins where something happened.
 --
 -- waiting     how long messages had waited when they were handed out: those that the cursor passed between two looks
 --             are booked with the age of the message that was next in line at the second
@@ -62,6 +63,21 @@ begin
 end $$;
 comment on function holdfast._totals is 'What a sample is a difference of: sent, done, the counters; looks, in flight, and the eight classes of waiting';
 
+create or replace function holdfast._goes_on(last holdfast.sample, growth bigint[], stats holdfast.stats) returns boolean language plpgsql volatile
+as $$
+begin
+  -- Looks and what they saw in flight (10 and 11) grow with time alone.
+  if last.figures || last.waiting || growth[1:9] || growth[12:19] <> array_fill(0::bigint, array[34]) or last.exact <> stats.exact
+     or (last.ready, last.scheduled, last.blocked, last.in_flight) <> (stats.ready, stats.scheduled, stats.blocked, stats.in_flight) then
+    return false;
+  end if;
+  -- Whoever keeps the row is not waited for: a new one is written.
+  perform from holdfast.sample s where s.queue_id = last.queue_id and s.minute = last.minute for update skip locked;
+  return found;
+end $$;
+comment on function holdfast._goes_on is
+  'Whether nothing has happened, in the last sample and since, and as much waits as then: it is locked, to be made longer';
+
 create or replace function holdfast._sample(queue holdfast.queue, at timestamptz) returns jsonb language plpgsql volatile
 as $$
 declare
@@ -87,16 +103,22 @@ begin
   v_began := coalesce(v_last.ended, least(queue.created_at, at));
   v_lanes := (select count(*) from holdfast.lane l where l.queue_id = queue.id);
   v_seconds := v_growth[11]::float8 * v_lanes / greatest(v_growth[10], 1) * extract(epoch from at - v_began) / greatest(v_growth[2], 1);
-  insert into holdfast.sample (queue_id, minute, began, ended, figures, ready, scheduled, blocked, in_flight, oldest_age, exact,
-                               waiting, processing, totals)
-  values (queue.id, v_minute, v_began, at, v_growth[1:9], v_stats.ready, v_stats.scheduled, v_stats.blocked, v_stats.in_flight,
-          v_stats.oldest_age, v_stats.exact, v_growth[12:19], holdfast._one_class(v_seconds, v_growth[2]), v_totals);
+  if not holdfast._goes_on(v_last, v_growth, v_stats) then
+    insert into holdfast.sample (queue_id, minute, began, ended, figures, ready, scheduled, blocked, in_flight, oldest_age, exact,
+                                 waiting, processing, totals)
+    values (queue.id, v_minute, v_began, at, v_growth[1:9], v_stats.ready, v_stats.scheduled, v_stats.blocked, v_stats.in_flight,
+            v_stats.oldest_age, v_stats.exact, v_growth[12:19], holdfast._one_class(v_seconds, v_growth[2]), v_totals);
+  else
+    update holdfast.sample s set minute = v_minute, ended = at, oldest_age = v_stats.oldest_age, totals = v_totals
+    where s.queue_id = queue.id and s.minute = v_last.minute;
+  end if;
   delete from holdfast.sample s where s.queue_id = queue.id and s.minute = any (array(
     select o.minute from holdfast.sample o where o.queue_id = queue.id and o.minute < at - interval '14 days' order by o.minute limit 100
     for update skip locked));
   return '{"sampled": 1}';
 end $$;
-comment on function holdfast._sample is 'Write the sample of this minute, unless it is there, and remove up to 100 that are older than 14 days';
+comment on function holdfast._sample is
+  'Write the sample of this minute, unless it is there, or let the last one go on to it; and remove up to 100 that are older than 14 days';
 
 create or replace function holdfast.samples(queue text, since timestamptz default null, until timestamptz default null)
 returns table (began timestamptz, ended timestamptz, sent bigint, done bigint, failed bigint, dead bigint, expired bigint, discarded bigint,

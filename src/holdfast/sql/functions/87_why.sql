@@ -28,7 +28,8 @@ begin
     v_next := (select min(d.due_at) from holdfast.lane l cross join lateral (
       select m.due_at from holdfast.message m where m.id >> 40 = l.id and m.due_at > at and m.due_at < 'infinity' order by m.due_at limit 1) d
       where l.queue_id = queue.id);
-    return next ('scheduled', 'info', format('%s wait for their time; the next one is due at %s.', holdfast._several(stats.scheduled, 'message'), v_next),
+    return next ('scheduled', 'info', format(case when stats.scheduled = 1 then '%s waits for its time; it is due at %s.' else '%s wait for their time; the next one is due at %s.' end,
+             holdfast._several(stats.scheduled, 'message'), v_next),
       jsonb_build_object('scheduled', stats.scheduled, 'next_due_at', v_next),
       'Wait, or look at delay, deliver_at and backoff: they decide when.')::holdfast.finding;
   end if;
@@ -86,8 +87,8 @@ begin
   into v_held;
   if v_held.lapsed > 0 then
     return next ('leases_expired', 'warning',
-      format('%s %s in leases that have run out: their consumers are gone, or too slow%s.', holdfast._several(v_held.lapsed, 'message'),
-             case when v_held.lapsed = 1 then 'is' else 'are' end, case when v_held.next is null then ', all of them' else '' end),
+      format('%s %s in leases that have run out%s: the consumers are gone, or too slow.', holdfast._several(v_held.lapsed, 'message'),
+             case when v_held.lapsed = 1 then 'is' else 'are' end, case when v_held.next is null then ', and no lease still runs' else '' end),
       jsonb_build_object('expired', v_held.lapsed, 'in_flight', stats.in_flight, 'all', v_held.next is null, 'consumers', v_held.consumers),
       format('They come back with the next claim, or now: select holdfast.sweep(''%s''). If it happens often, make lease longer or call holdfast.extend.', queue.name))::holdfast.finding;
   end if;
@@ -95,7 +96,7 @@ begin
   if (stats.ready = 0 or queue.ordering = 'strict') and v_held.next is not null then
     return next ('in_flight', 'info', format('%s in flight and none can be claimed; the next lease ends at %s.', holdfast._several(stats.in_flight, 'message'), v_held.next),
       jsonb_build_object('in_flight', stats.in_flight, 'next_deadline', v_held.next, 'last_deadline', v_held.last, 'consumers', v_held.consumers),
-      'Wait for the consumers, or look at them: holdfast.leases says who holds what.')::holdfast.finding;
+      'Wait for the consumers, or look at them: in SQL, holdfast.leases says who holds what.')::holdfast.finding;
   end if;
 end $$;
 comment on function holdfast._why_leases is 'Findings: all in flight, by whom and until when; leases that ran out';
@@ -121,39 +122,53 @@ begin
 end $$;
 comment on function holdfast._why_lines is 'Findings: lines that a dead message blocks; the first five';
 
-create or replace function holdfast._why_keys(queue holdfast.queue, stats holdfast.stats) returns setof holdfast.finding language plpgsql stable
+create or replace function holdfast._why_keys(queue holdfast.queue, stats holdfast.stats, at timestamptz) returns setof holdfast.finding
+language plpgsql stable
 as $$
 declare
-  v_keys text[];
-  v_parked bigint;
+  v_parked record;
+  v_heads jsonb;
 begin
   if stats.blocked = 0 then
     return;
   end if;
-  -- The dead that block a line are among the blocked: they do not wait for anything but unblock().
-  v_parked := stats.blocked - (select count(*) from (
-    select from holdfast.message m where m.queue_id = queue.id and m.blocks_since is not null limit 10000) d);
-  v_keys := (select (array_agg(distinct p.ordering_key))[1:5] from holdfast.lane l cross join lateral (
-    select m.ordering_key from holdfast.message m where m.id >> 40 = l.id and m.due_at = 'infinity' and m.blocks_since is null order by m.id limit 100) p
-    where l.queue_id = queue.id);
-  if v_parked > 0 and v_keys is not null then
-    return next ('keys_parked', case when stats.ready = 0 then 'warning' else 'info' end,
-      format('%s parked behind an earlier one of the same line%s.', holdfast._several(v_parked, 'message'),
-             coalesce(', such as ' || nullif(array_to_string(v_keys, ', '), ''), '')),
-      jsonb_build_object('blocked', v_parked, 'keys', to_jsonb(v_keys), 'heads', holdfast._heads(queue, v_keys)),
-      'Settle or end the messages that go first: the rest of their lines follows. holdfast.blocked_keys lists them.')::holdfast.finding;
+  -- Lines at which a dead message stands have a finding of their own: what is parked there waits for unblock().
+  with parked as (
+    select p.ordering_key, count(*) as messages, min(p.id) as first from holdfast.lane l cross join lateral (
+      select m.id, m.ordering_key from holdfast.message m where m.id >> 40 = l.id and m.due_at = 'infinity' order by m.due_at, m.id limit 10000) p
+    where l.queue_id = queue.id group by p.ordering_key
+  ), told as (
+    select p.*, exists (select from holdfast.message d where d.queue_id = queue.id and d.ordering_key = p.ordering_key and d.blocks_since is not null) as dead
+    from parked p
+  )
+  select (array_agg(t.ordering_key order by t.first) filter (where not t.dead))[1:5] as keys,
+         stats.blocked - coalesce(sum(t.messages) filter (where t.dead), 0) as messages
+  into v_parked from told t;
+  if v_parked.keys is null then
+    return;
   end if;
+  v_heads := holdfast._heads(queue, v_parked.keys, at);
+  return next ('keys_parked',
+    case when stats.ready = 0 and exists (select from jsonb_array_elements(v_heads) h where h ->> 'reason' in ('ready', 'lapsed')) then 'warning' else 'info' end,
+    format('%s parked behind an earlier one of the same line%s.', holdfast._several(v_parked.messages::bigint, 'message'),
+           coalesce(', such as ' || nullif(array_to_string(v_parked.keys, ', '), ''), '')),
+    jsonb_build_object('blocked', v_parked.messages, 'keys', to_jsonb(v_parked.keys), 'heads', v_heads),
+    'Settle or end the messages that go first: the rest of their lines follows. holdfast.blocked_keys lists them.')::holdfast.finding;
 end $$;
-comment on function holdfast._why_keys is 'Finding: messages are parked behind an earlier one of their line; names a few of the keys';
+comment on function holdfast._why_keys is
+  'Finding: messages are parked behind an earlier one of their line that is not dead; names a few of the keys. A warning if such a one could go on and does not';
 
-create or replace function holdfast._heads(queue holdfast.queue, keys text[]) returns jsonb language plpgsql stable
+create or replace function holdfast._heads(queue holdfast.queue, keys text[], at timestamptz) returns jsonb language plpgsql stable
 as $$
 begin
-  return (select coalesce(jsonb_agg(jsonb_build_object('key', nullif(k.key, ''), 'id', h.id)), '[]')
-          from unnest(keys) k(key) cross join lateral (
-            select m.id from holdfast.message m where m.queue_id = queue.id and m.ordering_key = k.key order by m.order_no limit 1) h);
+  return (select coalesce(jsonb_agg(jsonb_build_object('key', nullif(k.key, ''), 'id', h.id::text, 'reason',
+                   coalesce((select case when o.deadline > at then 'in_flight' else 'lapsed' end from holdfast._holders(array[h.id]) o),
+                            case when h.due_at > at and h.due_at < 'infinity' then 'scheduled' else 'ready' end)) order by k.n), '[]')
+          from unnest(keys) with ordinality k(key, n) cross join lateral (
+            select m.id, m.due_at from holdfast.message m where m.queue_id = queue.id and m.ordering_key = k.key order by m.order_no limit 1) h);
 end $$;
-comment on function holdfast._heads is 'The messages at which these ordering keys stand, as a JSON list';
+comment on function holdfast._heads is
+  'The messages at which these ordering keys stand, as a JSON list. reason: in_flight, lapsed (its lease has run out), scheduled or ready';
 
 create or replace function holdfast._why_limits(queue holdfast.queue, stats holdfast.stats, at timestamptz) returns setof holdfast.finding
 language plpgsql stable
@@ -356,7 +371,7 @@ begin
     select * from holdfast._why_state(queue, v_stats, at)
     union all select * from holdfast._why_leases(queue, v_stats, at)
     union all select * from holdfast._why_lines(queue, v_stats)
-    union all select * from holdfast._why_keys(queue, v_stats)
+    union all select * from holdfast._why_keys(queue, v_stats, at)
     union all select * from holdfast._why_limits(queue, v_stats, at)
     union all select * from holdfast._why_budget(queue, at)
     union all select * from holdfast._why_lanes(queue)

@@ -50,8 +50,8 @@ create type holdfast.draft as (
   expires_at timestamptz, correlation_id uuid, tag text, max_deliveries int
 );
 create type holdfast.stats as (
-  queue text, ready bigint, scheduled bigint, blocked bigint, in_flight bigint, dead bigint, depth bigint,
-  oldest_age interval, exact boolean, paused boolean, counters jsonb
+  queue text, kind text, ready bigint, scheduled bigint, blocked bigint, in_flight bigint, dead bigint, blocked_lines bigint,
+  depth bigint, oldest_age interval, exact boolean, paused boolean, counters jsonb
 );
 create type holdfast._figures as (
   fresh bigint, due bigint, scheduled bigint, blocked bigint, in_flight bigint, drawn bigint, oldest timestamptz, exact boolean
