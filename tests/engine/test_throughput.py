@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -146,7 +147,7 @@ def test_repair_makes_the_register_anew(engine: Engine) -> None:
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend"])
 @pytest.mark.parametrize("config", [{}, {"ordering": "key"}, {"priorities": [0, 3]}])
 def test_strict_verbs_settle_what_a_limited_claim_handed_out(
-    engine: Engine, verb: str, config: dict[str, object]
+    engine: Engine, verb: str, config: dict[str, Any]
 ) -> None:
     limited(engine, messages=3, **config)
     engine.send_numbers(20, priority=3 if "priorities" in config else 0)

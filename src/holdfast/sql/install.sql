@@ -2,10 +2,7 @@
 --
 -- Installs Holdfast with nothing but psql:  psql -f install.sql
 -- It is one transaction: all of it or nothing. Where this very version is installed, nothing is done; where
--- another one is, it is refused: `holdfast migrate` upgrades. Where it is included with \i,
--- ON_ERROR_STOP and QUIET are afterwards as they were; after an error they are on, and a rollback is due.
-\set holdfast_stop :ON_ERROR_STOP
-\set holdfast_quiet :QUIET
+-- another one is, it is refused: `holdfast migrate` upgrades.
 \set ON_ERROR_STOP on
 \set QUIET on
 begin;
@@ -7105,15 +7102,6 @@ begin
     end if;
 end
 $install$;
+\echo 'This version of Holdfast is installed already: nothing to do.'
 \endif
 commit;
-\if :holdfast_absent
-\echo 'Holdfast is installed, schema version 6.'
-\else
-\echo 'This version of Holdfast, schema version 6, is installed already: nothing to do.'
-\endif
-\set ON_ERROR_STOP :holdfast_stop
-\set QUIET :holdfast_quiet
-\unset holdfast_absent
-\unset holdfast_stop
-\unset holdfast_quiet
