@@ -18,6 +18,7 @@ from holdfast.cli._ending import advice
 from holdfast.database import URL_VARIABLE
 from tests.cli.conftest import NOWHERE, PATIENCE, PROGRAM, Run, environment, execute
 from tests.fix_database import fresh_database
+from tests.platform.processes import failing_programs
 from tests.waiting import eventually
 
 
@@ -296,6 +297,21 @@ def test_without_programs_of_postgresql_no_folder_is_left_behind(tmp_path: Path,
 
     assert (answer.code, "QH504" in answer.err) == (1, True)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["up", "migrate"])
+@pytest.mark.parametrize("failing", ["initdb", "postgres"])
+def test_a_server_that_cannot_be_made_leaves_nothing_behind(
+    tmp_path: Path, command: str, failing: str
+) -> None:
+    programs = failing_programs(tmp_path / "programs", failing)
+    (folder := tmp_path / "folder").mkdir()
+
+    answer = execute(command, env=environment(HOLDFAST_PG_BIN=str(programs)), cwd=folder)
+
+    assert answer.code == 1
+    assert f"no {failing} today" in answer.err
+    assert list(folder.iterdir()) == []
 
 
 def test_a_folder_without_a_server_in_it_gets_none_from_other_commands(tmp_path: Path) -> None:
