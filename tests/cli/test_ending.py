@@ -178,6 +178,53 @@ def test_help_and_version_are_the_same_with_json() -> None:
     assert "Usage: holdfast send" in asked.out
 
 
+def closed(stream: str, *words: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    """Run holdfast with one of its streams closed, as a shell can."""
+    line = ["sh", "-c", f'exec "$@" {stream}', "sh", str(PROGRAM), *words]
+    return subprocess.run(
+        line, env=environment(NOWHERE), input=stdin, capture_output=True, timeout=PATIENCE, check=False
+    )
+
+
+@pytest.mark.parametrize("json_option", [(), ("--json",)])
+@pytest.mark.parametrize(
+    ("stream", "words"),
+    [
+        ("<&-", ("send", "orders", "-")),
+        ("<&-", ("send", "orders", "-", "--text")),
+        ("<&-", ("send", "orders", "--file", "-")),
+        ("<&-", ("send", "orders", "--body", "-")),
+        (">&-", ("queue", "list")),
+        (">&-", ("migrate", "--sql")),
+        (">&-", ("--version",)),
+    ],
+)
+def test_a_closed_stream_exits_with_2(
+    stream: str, words: tuple[str, ...], json_option: tuple[str, ...]
+) -> None:
+    answer = closed(stream, *json_option, *words)
+
+    name = b"stdin is closed" if stream == "<&-" else b"stdout is closed"
+    assert (answer.returncode, answer.stdout, name in answer.stderr) == (2, b"", True)
+    assert b"Traceback" not in answer.stderr
+    if json_option:
+        assert json.loads(answer.stderr)["error"]["code"] is None
+
+
+def test_nobody_to_be_asked_is_a_no_and_nobody_to_be_told_is_no_error() -> None:
+    asked = closed("<&-", "queue", "drop", "orders")
+    told = closed("2>&-", "--json", "stats")
+
+    assert (asked.returncode, b"Nothing was done." in asked.stderr) == (1, True)
+    assert (told.returncode, told.stdout, told.stderr) == (3, b"", b"")
+
+
+def test_bytes_that_are_no_text_are_wrong_usage() -> None:
+    answer = closed("", "send", "orders", "-", "--text", stdin=b"\xff\xfe")
+
+    assert (answer.returncode, b"stdin is not UTF-8" in answer.stderr) == (2, True)
+
+
 def test_a_missing_right_exits_with_1_and_names_the_role(
     run: Run, conn: psycopg.Connection[Any], database_url: str
 ) -> None:
