@@ -26,6 +26,8 @@ POLL = 0.02  # seconds between two looks at the server
 LOG_LINES = 20
 LOG_LIMIT = 8 * 1024 * 1024  # bytes: a longer log is put aside at the next start
 PORT_ATTEMPTS = 5
+HIGHEST_PORT = 65535
+LINE_ENDS = "\n\r"  # in PostgreSQL's pid file a path is a line
 
 # For a queue: many short transactions, steady WAL, tables that fill and empty all the time.
 SETTINGS: Mapping[str, str] = {
@@ -84,6 +86,7 @@ class Cluster:
         programs = find_programs()
         self._home = self._find_home()
         self._data = options.data
+        self._require_plain_name()
         self._postmaster = Postmaster(self._data)
         self._programs = reachable(programs, self._account, beside=self._home)
         self._ports_tried = 0
@@ -132,6 +135,15 @@ class Cluster:
             link.symlink_to(self._make_elsewhere())
         return link.resolve()
 
+    def _require_plain_name(self) -> None:
+        if found := set(LINE_ENDS) & set(str(self._data)):
+            raise EmbeddedError(
+                "QH504",
+                f"no server can run in {str(self._data)!r}",
+                detail=f"The name has {' and '.join(map(repr, sorted(found)))} in it.",
+                hint="Choose another folder.",
+            )
+
     def _require_reach(self, home: Path) -> None:
         if self._account.reaches(home):
             return
@@ -174,6 +186,7 @@ class Cluster:
                 detail=f"The programs in {self._programs.folder} are of version {major}.",
                 hint="Use programs of that version (HOLDFAST_PG_BIN), another folder, or pg_upgrade.",
             )
+        self._password()  # without it the server would start, and nobody could use it
 
     def _initialise(self) -> None:
         """initdb, under another name until it is complete: killed half-way, it leaves nothing that counts."""
@@ -204,11 +217,17 @@ class Cluster:
 
     def _password(self) -> str:
         path = self._options.data_dir / "password"
-        if not path.exists():
-            if self._data.exists():
-                raise EmbeddedError("QH504", f"the server's password is gone: there is no {path}")
-            _write_secret(path, secrets.token_urlsafe(24))
-        return path.read_text()
+        known = path.read_text().strip() if path.exists() else ""
+        if known:
+            return known
+        if self._data.exists():
+            raise EmbeddedError(
+                "QH504",
+                f"the server's password is gone: {path} is {'empty' if path.exists() else 'not there'}",
+                hint="Bring that file back, from a backup say.",
+            )
+        _write_secret(path, secret := secrets.token_urlsafe(24))
+        return secret
 
     # --- starting it ---
 
@@ -222,15 +241,15 @@ class Cluster:
         self._configure(port)
         log = self._open_log()
         mark = log.stat().st_size
-        seconds = max(1, round(deadline - time.monotonic()))
-        order = ("start", "-D", self._data, "-l", log, "-w", "-t", str(seconds))
         held = self._postmaster.hold()
         try:
-            answer = self._account.run(self._programs["pg_ctl"], *order, keep=held)
+            self._account.launch(self._programs["postgres"], "-D", self._data, log=log, keep=held)
         finally:
             os.close(held)
-        if answer.returncode and self._postmaster.pid is None:
-            self._judge(_since(log, mark), port)
+        while time.monotonic() < deadline and self._postmaster.state() != "ready":
+            if self._postmaster.is_gone():
+                return self._judge(_since(log, mark), port)
+            time.sleep(POLL)
 
     def _judge(self, said: str, port: int) -> None:
         """It did not start. Return if that is worth another try."""
@@ -249,7 +268,8 @@ class Cluster:
             return self._options.port
         path = self._options.data_dir / "port"
         with suppress(FileNotFoundError, ValueError):
-            if _is_free(port := int(path.read_text())):
+            port = int(path.read_text())
+            if 1 <= port <= HIGHEST_PORT and _is_free(port):
                 return port
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = int(server.getsockname()[1])
@@ -315,9 +335,18 @@ def _since(log: Path, mark: int) -> str:
 
 
 def _write_secret(path: Path, secret: str) -> None:
-    path.unlink(missing_ok=True)
-    with open(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(secret)
+    """Under another name until it is on the disk: a full one leaves no half of it."""
+    draft = path.with_name(f"{path.name}.draft")
+    draft.unlink(missing_ok=True)
+    try:
+        with open(draft, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(secret)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def _no_follow(name: str, flags: int) -> int:

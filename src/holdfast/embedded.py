@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
-from holdfast._cluster import Cluster, Options, tail
+from holdfast._cluster import HIGHEST_PORT, Cluster, Options, tail
 from holdfast._postmaster import Postmaster
 from holdfast._programs import find_programs, serving_account
 from holdfast.client._errors import EmbeddedError
@@ -48,18 +49,18 @@ class EmbeddedPostgres:
         *,
         data_dir: Path | str = DEFAULT_DATA_DIR,
         port: int | None = None,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, object] | None = None,
         start_timeout: float = 60.0,
         stop_timeout: float = 60.0,
     ) -> None:
-        if port is not None and not 1 <= port <= 65535:
+        if port is not None and not 1 <= port <= HIGHEST_PORT:
             raise ValueError(f"port must be between 1 and 65535, not {port}")
         if start_timeout <= 0 or stop_timeout <= 0:
             raise ValueError("start_timeout and stop_timeout must be positive")
         self._options = Options(
             data_dir=Path(data_dir).expanduser().absolute(),
             port=port,
-            settings=dict(settings or {}),
+            settings={name: str(value) for name, value in (settings or {}).items()},
             start_timeout=start_timeout,
             stop_timeout=stop_timeout,
         )
@@ -95,10 +96,14 @@ class EmbeddedPostgres:
         """Become a user of the server, starting it if need be; its URL. Again: start it anew if it died."""
         deadline = time.monotonic() + self._options.start_timeout
         try:
-            self._make_folder()
-            with self._lock(deadline):
+            with self._enter(deadline) as new:
                 self._join()
-                return Cluster(self._options).run(deadline)
+                try:
+                    return Cluster(self._options).run(deadline)
+                except BaseException:
+                    if new:
+                        self._remove_folder()
+                    raise
         except BaseException as error:
             with suppress(EmbeddedError):  # the first error is the one to tell
                 self.release()
@@ -117,34 +122,83 @@ class EmbeddedPostgres:
                 if _try_lock(self._users, fcntl.LOCK_EX):
                     Cluster(self._options).stop()
         finally:
-            os.close(self._users)
-            self._users = None
+            self._leave()
 
-    def _make_folder(self) -> None:
-        if not self.data_dir.is_dir():
-            # Where there is nothing to run, or nobody to run it, no folder is left behind.
-            serving_account(self._options.data)
-            find_programs()
-            self.data_dir.mkdir(parents=True, exist_ok=True)
-            # Whoever PostgreSQL runs as must pass through, whatever our umask; secrets are closed one by one.
-            self.data_dir.chmod(0o755)
+    @contextmanager
+    def _enter(self, deadline: float) -> Iterator[bool]:
+        """Have the folder to ourselves; True if we made it, and nobody has made a server in it since."""
+        while True:
+            made = self._make_folder()
+            with self._lock(deadline) as lock:
+                if self._is_there(lock):
+                    yield made and not self._options.data.exists()
+                    return
+
+    def _make_folder(self) -> bool:
+        """Make the folder if it is not there: True if that was us."""
+        if self.data_dir.is_dir():
+            return False
+        # Where there is nothing to run, or nobody to run it, no folder is left behind.
+        serving_account(self._options.data)
+        find_programs()
+        self.data_dir.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.data_dir.mkdir()
+        except FileExistsError:
+            if self.data_dir.is_dir():
+                return False
+            raise
+        # Whoever PostgreSQL runs as must pass through, whatever our umask; secrets are closed one by one.
+        self.data_dir.chmod(0o755)
+        return True
+
+    def _remove_folder(self) -> None:
+        """Under the lock: remove the folder that we have made, since no server came of it.
+
+        At one stroke, by another name: who waits for the lock sees that it is gone, and makes a folder anew.
+        """
+        link = self._options.link
+        with suppress(EmbeddedError, OSError):  # the first error is the one to tell
+            if self._options.data.exists():
+                Cluster(self._options).stop()
+                if not Postmaster(self._options.data).is_gone():
+                    return
+            elsewhere = link.resolve() if link.is_symlink() else None
+            doomed = tempfile.mkdtemp(prefix=f"{self.data_dir.name}.", dir=self.data_dir.parent)
+            self.data_dir.rename(doomed)
+            self._leave()
+            shutil.rmtree(doomed)
+            if elsewhere is not None:
+                shutil.rmtree(elsewhere)
 
     def _join(self) -> None:
         if self._users is None:
             self._users = self._open("users")
             _try_lock(self._users, fcntl.LOCK_SH)  # never refused: to have it alone takes the lock we hold
 
+    def _leave(self) -> None:
+        if self._users is not None:
+            os.close(self._users)
+            self._users = None
+
     @contextmanager
-    def _lock(self, deadline: float) -> Iterator[None]:
+    def _lock(self, deadline: float) -> Iterator[int]:
         descriptor = self._open("lock")
         try:
             while not _try_lock(descriptor, fcntl.LOCK_EX):
                 if time.monotonic() > deadline:
                     raise self._overdue()
                 time.sleep(POLL)
-            yield
+            yield descriptor
         finally:
             os.close(descriptor)
+
+    def _is_there(self, lock: int) -> bool:
+        """Whether a lock that we have is the folder's. Who made the folder may have removed it again."""
+        try:
+            return os.path.samestat(os.fstat(lock), os.stat(self.data_dir / "lock"))
+        except FileNotFoundError:
+            return False
 
     def _overdue(self) -> EmbeddedError:
         return EmbeddedError(
@@ -173,7 +227,7 @@ class EmbeddedPostgres:
 
 @contextmanager
 def temporary_postgres(
-    *, settings: Mapping[str, str] | None = None, inside: Path | None = None
+    *, settings: Mapping[str, object] | None = None, inside: Path | None = None
 ) -> Iterator[EmbeddedPostgres]:
     """A server for tests and measurements, gone with its data at the end. It starts when asked to run."""
     with tempfile.TemporaryDirectory(prefix="holdfast-", dir=inside) as folder:

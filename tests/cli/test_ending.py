@@ -20,6 +20,7 @@ from holdfast.database import URL_VARIABLE
 from holdfast.migrate import SQL_ROOT
 from tests.cli.conftest import NOWHERE, PATIENCE, PROGRAM, Run, environment, execute
 from tests.fix_database import fresh_database
+from tests.platform.processes import failing_programs
 from tests.waiting import eventually
 
 
@@ -212,6 +213,53 @@ def test_help_and_version_are_the_same_with_json() -> None:
     assert "Usage: holdfast send" in asked.out
 
 
+def closed(stream: str, *words: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    """Run holdfast with one of its streams closed, as a shell can."""
+    line = ["sh", "-c", f'exec "$@" {stream}', "sh", str(PROGRAM), *words]
+    return subprocess.run(
+        line, env=environment(NOWHERE), input=stdin, capture_output=True, timeout=PATIENCE, check=False
+    )
+
+
+@pytest.mark.parametrize("json_option", [(), ("--json",)])
+@pytest.mark.parametrize(
+    ("stream", "words"),
+    [
+        ("<&-", ("send", "orders", "-")),
+        ("<&-", ("send", "orders", "-", "--text")),
+        ("<&-", ("send", "orders", "--file", "-")),
+        ("<&-", ("send", "orders", "--body", "-")),
+        (">&-", ("queue", "list")),
+        (">&-", ("migrate", "--sql")),
+        (">&-", ("--version",)),
+    ],
+)
+def test_a_closed_stream_exits_with_2(
+    stream: str, words: tuple[str, ...], json_option: tuple[str, ...]
+) -> None:
+    answer = closed(stream, *json_option, *words)
+
+    name = b"stdin is closed" if stream == "<&-" else b"stdout is closed"
+    assert (answer.returncode, answer.stdout, name in answer.stderr) == (2, b"", True)
+    assert b"Traceback" not in answer.stderr
+    if json_option:
+        assert json.loads(answer.stderr)["error"]["code"] is None
+
+
+def test_nobody_to_be_asked_is_a_no_and_nobody_to_be_told_is_no_error() -> None:
+    asked = closed("<&-", "queue", "drop", "orders")
+    told = closed("2>&-", "--json", "stats")
+
+    assert (asked.returncode, b"Nothing was done." in asked.stderr) == (1, True)
+    assert (told.returncode, told.stdout, told.stderr) == (3, b"", b"")
+
+
+def test_bytes_that_are_no_text_are_wrong_usage() -> None:
+    answer = closed("", "send", "orders", "-", "--text", stdin=b"\xff\xfe")
+
+    assert (answer.returncode, b"stdin is not UTF-8" in answer.stderr) == (2, True)
+
+
 def test_a_missing_right_exits_with_1_and_names_the_role(
     run: Run, conn: psycopg.Connection[Any], database_url: str
 ) -> None:
@@ -331,6 +379,21 @@ def test_without_programs_of_postgresql_no_folder_is_left_behind(tmp_path: Path,
 
     assert (answer.code, "QH504" in answer.err) == (1, True)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["up", "migrate"])
+@pytest.mark.parametrize("failing", ["initdb", "postgres"])
+def test_a_server_that_cannot_be_made_leaves_nothing_behind(
+    tmp_path: Path, command: str, failing: str
+) -> None:
+    programs = failing_programs(tmp_path / "programs", failing)
+    (folder := tmp_path / "folder").mkdir()
+
+    answer = execute(command, env=environment(HOLDFAST_PG_BIN=str(programs)), cwd=folder)
+
+    assert answer.code == 1
+    assert f"no {failing} today" in answer.err
+    assert list(folder.iterdir()) == []
 
 
 def test_a_folder_without_a_server_in_it_gets_none_from_other_commands(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from psycopg.types.json import Jsonb
 from tests.engine.engine import T0, Engine, Row, ids, payloads
 
 SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 OUTCOMES = ["done", "expired", "failed", "discarded"]
 
@@ -250,6 +251,34 @@ def test_a_day_without_a_partition_is_kept_and_gets_one(kept: Engine) -> None:
     assert (before, counted(kept, "holdfast.archive_default")) == (1, 0)
     assert counted(kept, "holdfast.archive_20300106") == 1
     assert ids(archive(kept)) == [id]
+
+
+def test_partitions_are_days_of_utc_however_a_session_writes_its_times(kept: Engine) -> None:
+    kept.at(T0 + 5 * DAY + 23 * HOUR)
+    done(kept)
+
+    kept.conn.execute("set datestyle = 'SQL, DMY'; set timezone = 'Asia/Kolkata'")
+    kept.value("maintain")
+
+    assert partitions(kept)[-4:] == [f"archive_203001{day:02}" for day in range(6, 10)]
+    assert counted(kept, "holdfast.archive_20300106") == 1
+    kept.conn.execute("set datestyle = 'ISO'; set timezone = 'UTC'")
+    bounds = "select pg_get_expr(c.relpartbound, c.oid) from pg_class c where c.relname = 'archive_20300106'"
+    assert kept.look(bounds) == "FOR VALUES FROM ('2030-01-06 00:00:00+00') TO ('2030-01-07 00:00:00+00')"
+    assert kept.look("select obj_description('holdfast.archive_20300106'::regclass)") == (
+        "Messages that ended on 2030-01-06 and are kept"
+    )
+
+
+def test_a_log_keeps_no_partition(kept: Engine) -> None:
+    kept.create("log", kind="log")
+    kept.value("configure_queue", queue="q", config={"keep_for": "1 day"})
+    done(kept)
+    kept.at(T0 + 2 * DAY)
+
+    did = kept.value("maintain")
+
+    assert did["partitions_dropped"] == 1
 
 
 def test_a_day_with_too_much_in_the_default_partition_stays_there(kept: Engine) -> None:

@@ -152,6 +152,16 @@ def test_expire_in_flight_takes_the_message_out_of_its_lease(hasty: Engine) -> N
     assert hasty.settle("ack", token, ids) == ([ids[1]], [ids[0], ids[2]])
 
 
+def test_an_overdue_message_in_flight_still_has_its_idempotency_key(hasty: Engine) -> None:
+    first = hasty.send(1, ttl="60 s", idempotency_key="k")
+    hasty.claim(1, lease="1 h")
+    hasty.at(LATER)
+
+    assert hasty.send(1, ttl="60 s", idempotency_key="k") == first
+    assert expired(hasty) == 1
+    assert hasty.send(1, ttl="60 s", idempotency_key="k") != first
+
+
 def test_a_lease_that_claims_short_way_made_loses_its_range(queue: Engine) -> None:
     ids = queue.send_numbers(3, ttl="60 s")
     token = queue.claim(3, lease="1 h")[0]["token"]

@@ -102,6 +102,7 @@ def test_a_rolled_back_copy_sends_nothing(queue: Engine) -> None:
     ("column", "value", "code"),
     [
         ("queue", "nowhere", "QH101"),
+        ("queue", None, "QH101"),
         ("payload", Jsonb("x" * 1048576), "QH201"),
         ("body", b"both", "QH203"),
         ("headers", Jsonb({"x": "y" * 65536}), "QH202"),

@@ -240,6 +240,28 @@ def test_a_log_has_one_lane_whatever_the_defaults_are(engine: Engine) -> None:
     assert payloads(read(engine)) == [0, 1, 2, 3, 4]
 
 
+def test_defaults_for_what_a_log_does_not_take_are_not_for_it(engine: Engine) -> None:
+    engine.create("log", kind="log")
+    before = engine.look("select effective from holdfast.queues() where queue = 'log'")
+    taken = {"max_payload": 1000, "notify": False, "max_depth": 10}
+    others = {
+        "durability": "fast",
+        "keep": ["done"],
+        "keep_for": "1 day",
+        "lease": "7 s",
+        "max_deliveries": 9,
+        "backoff": {"base": "1 s"},
+        "budget": "failures",
+        "expire_in_flight": True,
+    }
+
+    engine.value("configure_defaults", config=others | taken)
+
+    after = engine.look("select effective from holdfast.queues() where queue = 'log'")
+    assert after == before | taken
+    assert engine.look("select fast from holdfast.queue") is None
+
+
 def test_an_answer_is_bounded_in_bytes(log: Engine) -> None:
     log.value("configure_queue", queue="log", config={"max_payload": 67_108_864})
     for size in (6, 6, 6, 20, 1):

@@ -172,6 +172,16 @@ def test_all_before_a_number_is_deleted_and_a_tag_narrows_it(log: Engine) -> Non
     ]
 
 
+@pytest.mark.parametrize("tag", [None, "a"])
+@pytest.mark.parametrize("before", [2**40, 2**63 - 1])
+def test_a_number_that_is_far_off_is_behind_all_records(log: Engine, before: int, tag: str | None) -> None:
+    append(log, 1, tag="a")
+    append(log, 2, tag="a")
+
+    assert delete(log, before=-(2**63), tag=tag) == 0
+    assert delete(log, before=before, tag=tag) == 2
+
+
 def test_tombstones_are_merged_whatever_the_order_of_deletion(log: Engine) -> None:
     append(log, *range(1, 11))
     for seqs in ([2], [4], [8], [3], [9, 7], [1], [5, 6], [10]):

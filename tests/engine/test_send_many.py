@@ -40,6 +40,15 @@ BAD: list[tuple[Any, str]] = [
     ({"deliver_at": "soon"}, "QH203"),
     ({"correlation_id": "x"}, "QH203"),
     ({"max_deliveries": "many"}, "QH203"),
+    *(
+        ({field: value}, "QH203")
+        for field in ("content_type", "tag", "ordering_key", "key", "idempotency_key")
+        for value in (5, True, {"a": 1}, ["a"])
+    ),
+    ({"body": 1234}, "QH203"),
+    ({"deliver_at": 20300102}, "QH203"),
+    ({"deliver_at": 20290102}, "QH203"),
+    ({"expires_at": 20300102}, "QH203"),
     ({"headers": {"x": "y" * 65536}}, "QH202"),
     ({"payload": "x" * 1048576}, "QH201"),
     ({"priority": 11}, "QH204"),

@@ -93,6 +93,10 @@ class Neighbour:
         """Whether it waits for none of PostgreSQL's programs."""
         return not psutil.Process(self._process.pid).children()
 
+    def has_open(self, path: Path) -> bool:
+        """Whether it has this file open."""
+        return str(path) in {file.path for file in psutil.Process(self._process.pid).open_files()}
+
     def wait(self) -> None:
         """Until it has ended."""
         self._process.wait(TIMEOUT)
@@ -134,8 +138,8 @@ def gated_programs(folder: Path) -> Path:
     folder.chmod(0o777)
     os.mkfifo(folder / "gate")
     (folder / "gate").chmod(0o666)
-    shutil.copy(real / "pg_ctl", folder)  # a copy, since it looks for its server beside itself
-    (folder / "initdb").symlink_to(real / "initdb")
+    for name in ("initdb", "pg_ctl"):
+        (folder / name).symlink_to(real / name)
     (folder / "postgres").write_text(
         f"""#!/bin/sh
 case "$1" in -V|--version) ;; *) touch {folder}/launched; read line < {folder}/gate ;; esac
@@ -149,3 +153,21 @@ exec {real}/postgres "$@"
 def is_root() -> bool:
     """Whether this process may become other users."""
     return os.geteuid() == 0
+
+
+def failing_programs(folder: Path, failing: str) -> Path:
+    """Programs of which one says that it can't, and fails."""
+    real = find_programs().folder
+    folder.mkdir()
+    for name in ("initdb", "pg_ctl", "postgres"):
+        (folder / name).symlink_to(real / name)
+    (folder / failing).unlink()
+    (folder / failing).write_text(
+        f"""#!/bin/sh
+case "$1" in -V|--version) exec {real}/{failing} "$@" ;; esac
+echo "no {failing} today" >&2
+exit 1
+"""
+    )
+    (folder / failing).chmod(0o755)
+    return folder

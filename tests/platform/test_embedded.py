@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 
@@ -20,7 +22,15 @@ from holdfast._programs import serving_account
 from holdfast.database import database
 from holdfast.embedded import EmbeddedError, EmbeddedPostgres
 from tests.fix_folder import open_folder
-from tests.platform.processes import Neighbour, copy_programs, gated_programs, is_root, nobody, stranger
+from tests.platform.processes import (
+    Neighbour,
+    copy_programs,
+    failing_programs,
+    gated_programs,
+    is_root,
+    nobody,
+    stranger,
+)
 from tests.waiting import eventually
 
 QUICK = {"fsync": "off"}
@@ -115,6 +125,13 @@ def test_settings_of_the_caller_come_after_ours(data_dir: Path) -> None:
         assert ask(url, "select reset_val from pg_settings where name = 'application_name'") == "it's"
 
 
+def test_a_setting_may_be_a_number_or_a_truth_value(data_dir: Path) -> None:
+    settings = {"fsync": False, "max_connections": 50}
+    with EmbeddedPostgres(data_dir=data_dir, settings=settings) as url:
+        assert ask(url, "select current_setting('max_connections')") == "50"
+        assert ask(url, "select current_setting('fsync')") == "off"
+
+
 def test_a_setting_that_postgres_refuses_is_told_with_its_log(data_dir: Path) -> None:
     with pytest.raises(EmbeddedError) as caught:
         EmbeddedPostgres(data_dir=data_dir, settings={"no_such": "1"}).ensure_running()
@@ -145,6 +162,16 @@ def test_a_port_that_was_asked_for_is_used_or_refused(data_dir: Path) -> None:
         assert f":{port}/" in url
 
 
+@pytest.mark.parametrize("number", ["99999", "-5", "0", "", "many", "9" * 5000])
+def test_a_number_that_is_no_port_is_replaced_by_one(data_dir: Path, number: str) -> None:
+    (data_dir / "port").write_text(number)
+
+    with EmbeddedPostgres(data_dir=data_dir, settings=QUICK) as url:
+        assert ask(url) == 1
+
+    assert (data_dir / "port").read_text() != number
+
+
 def test_options_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match="port must be between 1 and 65535, not 0"):
         EmbeddedPostgres(port=0)
@@ -160,6 +187,109 @@ def test_initdb_cut_short_is_done_anew(fresh_dir: Path) -> None:
     with EmbeddedPostgres(data_dir=fresh_dir, settings=QUICK) as url:
         assert ask(url) == 1
     assert not half.exists()
+
+
+@pytest.mark.parametrize("left", ["password", "password.draft"])
+def test_a_password_that_a_full_disk_cut_short_is_made_anew(fresh_dir: Path, left: str) -> None:
+    fresh_dir.mkdir()
+    (fresh_dir / left).touch()
+
+    with EmbeddedPostgres(data_dir=fresh_dir, settings=QUICK) as url:
+        assert ask(url) == 1
+
+    assert not (fresh_dir / "password.draft").exists()
+
+
+def test_a_disk_that_is_full_at_the_first_start_spoils_nothing(
+    fresh_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    fresh_dir.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(EmbeddedError, match="No space left on device"):
+            EmbeddedPostgres(data_dir=fresh_dir, settings=QUICK).ensure_running()
+    assert not list(fresh_dir.glob("password*"))
+
+    with EmbeddedPostgres(data_dir=fresh_dir, settings=QUICK) as url:
+        assert ask(url) == 1
+
+
+@pytest.mark.parametrize(("content", "state"), [("", "empty"), ("\n", "empty"), (None, "not there")])
+def test_without_the_password_of_its_data_no_server_is_started(
+    data_dir: Path, content: str | None, state: str
+) -> None:
+    path = data_dir / "password"
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+
+    with pytest.raises(EmbeddedError, match=f"the server's password is gone: {path} is {state}"):
+        EmbeddedPostgres(data_dir=data_dir, settings=QUICK).ensure_running()
+
+    assert not (data_dir / "server" / "data" / "postmaster.pid").exists()
+
+
+def test_a_folder_that_this_call_made_is_gone_if_no_server_came_of_it(
+    tmp_path: Path, fresh_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for failing in ("initdb", "postgres"):
+        monkeypatch.undo()
+        monkeypatch.setenv("HOLDFAST_PG_BIN", str(failing_programs(tmp_path / failing, failing)))
+        with pytest.raises(EmbeddedError, match=f"no {failing} today"):
+            EmbeddedPostgres(data_dir=fresh_dir, settings=QUICK).ensure_running()
+        assert not list(tmp_path.glob("data*"))
+    monkeypatch.undo()
+
+    fresh_dir.mkdir()
+    with pytest.raises(EmbeddedError, match="no_such"):
+        EmbeddedPostgres(data_dir=fresh_dir, settings={**QUICK, "no_such": "1"}).ensure_running()
+    assert (fresh_dir / "server" / "data").is_dir()  # the folder was there before
+
+
+def test_who_waited_for_a_start_that_failed_makes_the_folder_anew(
+    tmp_path: Path, fresh_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = gated_programs(tmp_path / "programs")
+    with ThreadPoolExecutor(1) as pool:
+        with monkeypatch.context() as patch:
+            patch.setenv("HOLDFAST_PG_BIN", str(programs))
+            first = pool.submit(EmbeddedPostgres(data_dir=fresh_dir, settings={"no_such": 1}).ensure_running)
+            eventually((programs / "launched").exists, what="the first one has the lock")
+        with Neighbour(fresh_dir) as second:
+            eventually(lambda: second.has_open(fresh_dir / "lock"), what="the second one waits for it")
+            (programs / "gate").write_text("go on\n")
+
+            with pytest.raises(EmbeddedError, match="no_such"):
+                first.result(timeout=30)
+            assert ask(second.url()) == 1
+            second.leave()
+
+
+@pytest.mark.parametrize("name", ["do$lar $(id)", '`id` "quoted', "it's; a\\b & c %s ü"])
+def test_the_name_of_a_folder_means_nothing_to_a_shell(tmp_path: Path, name: str) -> None:
+    server = EmbeddedPostgres(data_dir=tmp_path / name, settings=QUICK)
+
+    with server as url:
+        assert ask(url) == 1
+        assert server.pid is not None
+
+    assert server.pid is None
+
+
+def test_names_that_postgresql_cannot_cope_with_are_refused(
+    tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(EmbeddedError, match=r"The name has '\\n' in it"):
+        EmbeddedPostgres(data_dir=tmp_path / "new\nline").ensure_running()
+    assert not (tmp_path / "new\nline").exists()
+
+    monkeypatch.setenv("HOLDFAST_PG_BIN", str(failing_programs(tmp_path / "$HOME", "initdb")))
+    with pytest.raises(EmbeddedError, match=r"The name has \$ in it, which mean"):
+        EmbeddedPostgres(data_dir=data_dir).ensure_running()
+    monkeypatch.undo()
 
 
 def test_data_of_another_version_is_refused(data_dir: Path) -> None:
@@ -254,8 +384,9 @@ def test_the_server_is_in_a_session_of_its_own(data_dir: Path) -> None:
     server = EmbeddedPostgres(data_dir=data_dir, settings=QUICK)
     with server:
         assert server.pid is not None
-        assert os.getsid(server.pid) == server.pid
+        assert os.getsid(server.pid) != os.getsid(0)
         assert os.getpgid(server.pid) != os.getpgrp()
+        assert psutil.Process(server.pid).ppid() != os.getpid()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from holdfast.client import NewMessage
 
 from ._command import Invocation
 from ._output import counted
-from ._values import json_payload
+from ._values import json_payload, stdin
 
 COPY_ROWS = 5_000
 STDIN = "-"
@@ -54,7 +53,7 @@ def send_file(
 def opened(path: Path) -> Iterator[tuple[IO[bytes], int | None]]:
     """The file and its size, which stdin does not have."""
     if str(path) == STDIN:
-        yield sys.stdin.buffer, None
+        yield stdin(), None
         return
     try:
         file = path.open("rb")

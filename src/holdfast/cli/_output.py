@@ -68,7 +68,8 @@ class Output:
     def ask(self, question: str) -> bool:
         """Whether the answer is yes; silence is no."""
         self.aside.print(Text(f"{question} [y/N] "), end="")
-        return sys.stdin.readline().strip().lower() in ("y", "yes")
+        answer = "" if sys.stdin is None else sys.stdin.readline()
+        return answer.strip().lower() in ("y", "yes")
 
     def error(
         self, message: str, *, code: str | None = None, detail: str | None = None, hint: str | None = None

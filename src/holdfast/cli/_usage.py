@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +23,7 @@ class Root(TyperGroup):
     def main(self, *arguments: Any, **options: Any) -> Any:
         """Run a command and exit."""
         words = arguments[0] if arguments else options.get("args")
+        require_streams(as_json=wants_json(sys.argv[1:] if words is None else words))
         if not wants_json(sys.argv[1:] if words is None else words):
             return super().main(*arguments, **options)
         for command in self.commands.values():
@@ -35,6 +37,19 @@ class Root(TyperGroup):
         except typer.Abort:
             code = ExitCode.ERROR
         sys.exit(code or ExitCode.OK)
+
+
+def require_streams(*, as_json: bool) -> None:
+    """Refuse a stdout that is closed, before anything is done whose answer would be lost.
+
+    The next file or connection would have its number, and would be written to.
+    """
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - as long as we run
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for what looks at it
+        Output(as_json=as_json).error("stdout is closed", hint="For no output, send it to /dev/null.")
+        sys.exit(ExitCode.USAGE)
 
 
 def wants_json(words: Sequence[str]) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from io import TextIOWrapper
+from typing import IO, Any
 from uuid import UUID
 
 import typer
@@ -24,6 +26,21 @@ UNITS = {
 PART = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-z]*)")
 LARGEST_ID = 2**63 - 1
 LONGEST = 200  # characters of bad input that are shown
+
+
+def stdin() -> IO[bytes]:
+    """What is piped into the command."""
+    if sys.stdin is None:
+        raise typer.BadParameter("stdin is closed: there is nothing to read")
+    return sys.stdin.buffer
+
+
+def stdin_text() -> str:
+    """The same as text."""
+    try:
+        return TextIOWrapper(stdin(), encoding="utf-8").read()
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter("stdin is not UTF-8") from error
 
 
 def duration(text: str) -> timedelta:

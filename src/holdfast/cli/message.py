@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ from ._options import (
     Ttl,
     Wait,
 )
-from ._values import headers, json_payload, shortened
+from ._values import headers, json_payload, shortened, stdin, stdin_text
 
 STDIN = "-"
 ARCHIVE = "archive"
@@ -114,7 +113,7 @@ def read_payload(payload: str | None, *, text: bool) -> Jsonb | None:
     """The payload as given, or from stdin; the word null is the JSON value."""
     if payload is None:
         return None
-    content = sys.stdin.read() if payload == STDIN else payload
+    content = stdin_text() if payload == STDIN else payload
     if text:
         return Jsonb(content)
     try:
@@ -130,7 +129,7 @@ def read_body(path: Path | None) -> bytes | None:
     if path is None:
         return None
     if str(path) == STDIN:
-        return sys.stdin.buffer.read()
+        return stdin().read()
     try:
         return path.read_bytes()
     except OSError as error:

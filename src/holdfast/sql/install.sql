@@ -2,7 +2,10 @@
 --
 -- Installs Holdfast with nothing but psql:  psql -f install.sql
 -- It is one transaction: all of it or nothing. Where this very version is installed, nothing is done; where
--- another one is, it is refused: `holdfast migrate` upgrades.
+-- another one is, it is refused: `holdfast migrate` upgrades. Where it is included with \i,
+-- ON_ERROR_STOP and QUIET are afterwards as they were; after an error they are on, and a rollback is due.
+\set holdfast_stop :ON_ERROR_STOP
+\set holdfast_quiet :QUIET
 \set ON_ERROR_STOP on
 \set QUIET on
 begin;
@@ -1080,11 +1083,11 @@ comment on function holdfast._merge is 'Overrides after a change: null takes a f
 
 create or replace function holdfast._of_kind(effective jsonb) returns jsonb language sql immutable
   return case effective ->> 'kind' when 'log'
-    then effective || '{"dead_letter": false, "ttl": null, "throughput_limit": null, "priority_default": 0, "priorities": [0], "shards": 1}'
+    then effective || (holdfast._builtin() - '{kind,retention,notify,max_depth,max_payload}'::text[]) || '{"dead_letter": false}'
     else effective || '{"retention": null}'
          || case effective ->> 'ordering' when 'strict'
               then jsonb_build_object('shards', 1, 'priorities', jsonb_build_array(effective -> 'priority_default')) else '{}' end end;
-comment on function holdfast._of_kind is 'An effective configuration without what its kind of queue does not have: a log and a strict queue have one lane';
+comment on function holdfast._of_kind is 'An effective configuration without what its kind of queue does not have: whatever the defaults say, a log has few settings, and a strict queue has one lane';
 
 create or replace function holdfast._effective(queue text, config jsonb) returns jsonb language sql stable
   return (select holdfast._of_kind(holdfast._builtin() || e.merged
@@ -1913,7 +1916,8 @@ create or replace function holdfast._day_begins(day date) returns timestamptz la
   return day::timestamp at time zone 'UTC';
 comment on function holdfast._day_begins is 'When a day of the archive begins';
 
-create or replace function holdfast._make_partition(day date) returns boolean language plpgsql volatile set lock_timeout = '50ms'
+create or replace function holdfast._make_partition(day date) returns boolean language plpgsql volatile
+set lock_timeout = '50ms' set timezone = 'UTC' set datestyle = 'ISO'
 as $$
 declare
   v_name text := 'archive_' || to_char(day, 'YYYYMMDD');
@@ -1959,7 +1963,7 @@ comment on function holdfast._make_partitions is 'Make the partitions of today a
 create or replace function holdfast._drop_partitions(at timestamptz) returns int language plpgsql volatile set lock_timeout = '50ms'
 as $$
 declare
-  v_before timestamptz := at - coalesce((select max(q.keep_for) from holdfast.queue q), '0');
+  v_before timestamptz := at - coalesce((select max(q.keep_for) from holdfast.queue q where q.kind = 'queue'), '0');
   v_old text[];
 begin
   v_old := array(
@@ -2002,7 +2006,7 @@ create or replace function holdfast._forget_old(at timestamptz, "limit" int) ret
 as $$
 declare
   v_began timestamptz := clock_timestamp();
-  v_longest interval := coalesce((select max(q.keep_for) from holdfast.queue q), '0');
+  v_longest interval := coalesce((select max(q.keep_for) from holdfast.queue q where q.kind = 'queue'), '0');
   v_turn bigint := coalesce(pg_sequence_last_value('holdfast.archive_turn'), 0);
   v_queue record;
   v_gone int;
@@ -2876,6 +2880,7 @@ as $$
 declare
   v_draft holdfast.draft;
   v_unknown text;
+  v_wrong text;
 begin
   if jsonb_typeof(message) <> 'object' then
     perform holdfast._fail('QH203', 'each message must be a JSON object', format('Got %s.', left(message::text, 100)),
@@ -2900,11 +2905,25 @@ begin
   v_draft.ordering_key := message ->> 'ordering_key';
   v_draft.key := message ->> 'key';
   v_draft.idempotency_key := message ->> 'idempotency_key';
+  -- Whatever is not text has become some by now; most messages have none of these.
+  if message ?| '{body,content_type,deliver_at,expires_at,tag,ordering_key,key,idempotency_key}' then
+    v_wrong := case when jsonb_typeof(message -> 'tag') not in ('string', 'null') then 'tag'
+                    when jsonb_typeof(message -> 'key') not in ('string', 'null') then 'key'
+                    when jsonb_typeof(message -> 'ordering_key') not in ('string', 'null') then 'ordering_key'
+                    when jsonb_typeof(message -> 'idempotency_key') not in ('string', 'null') then 'idempotency_key'
+                    when jsonb_typeof(message -> 'content_type') not in ('string', 'null') then 'content_type'
+                    when jsonb_typeof(message -> 'deliver_at') not in ('string', 'null') then 'deliver_at'
+                    when jsonb_typeof(message -> 'expires_at') not in ('string', 'null') then 'expires_at'
+                    when jsonb_typeof(message -> 'body') not in ('string', 'null') then 'body' end;
+    if v_wrong is not null then
+      raise data_exception using message = format('%s must be text, not %s', v_wrong, left((message -> v_wrong)::text, 100));
+    end if;
+  end if;
   return v_draft;
 exception
   when data_exception then
     perform holdfast._fail('QH203', 'a message has a field of the wrong type', sqlerrm,
-      'delay, ttl: seconds or text such as "5 min"; deliver_at, expires_at: ISO times; priority, max_deliveries: whole numbers; correlation_id: a UUID; body: base64.');
+      'delay, ttl: seconds or text such as "5 min"; deliver_at, expires_at: ISO times; priority, max_deliveries: whole numbers; correlation_id: a UUID; body: base64; all others but payload and headers: text.');
 end $$;
 comment on function holdfast._draft is 'Read one message of send_many';
 
@@ -2979,6 +2998,14 @@ begin
   return null;
 end $$;
 comment on function holdfast._receive is 'Turns what a statement put into the inbox into messages';
+
+do $$
+begin
+  -- A queue that is null is refused by _receive, with our own error.
+  if (select a.attnotnull from pg_attribute a where a.attrelid = 'holdfast.inbox'::regclass and a.attname = 'queue') then
+    alter table holdfast.inbox alter column queue drop not null;
+  end if;
+end $$;
 
 create or replace trigger receive after insert on holdfast.inbox
 referencing new table as arrived for each statement execute function holdfast._receive();
@@ -6087,7 +6114,7 @@ as $$
 declare
   v_base bigint := lane.id::bigint << 40;
   v_from bigint := v_base + trimmed;
-  v_end bigint := v_base + coalesce(before, 1::bigint << 40);
+  v_end bigint := v_base + least(before, 1::bigint << 40);
 begin
   if seqs is not null then
     return array(select m.id from holdfast.message m where m.id = any (array(select v_base + s from unnest(seqs) s where s between 1 and 1099511627775)));
@@ -7080,7 +7107,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '687e3fd1a857c2e67279463c8b69d38d16a8d106b35ef755d0a64c613cf711b1', false);
+values (0, 'functions', '285a273319796a53c00dc889fc26aefb7370f8f1fe7de4e9173687a4c523f352', false);
 \else
 do $install$
 begin
@@ -7093,7 +7120,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '687e3fd1a857c2e67279463c8b69d38d16a8d106b35ef755d0a64c613cf711b1')
+            (0, '285a273319796a53c00dc889fc26aefb7370f8f1fe7de4e9173687a4c523f352')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
@@ -7102,6 +7129,15 @@ begin
     end if;
 end
 $install$;
-\echo 'This version of Holdfast is installed already: nothing to do.'
 \endif
 commit;
+\if :holdfast_absent
+\echo 'Holdfast is installed, schema version 6.'
+\else
+\echo 'This version of Holdfast, schema version 6, is installed already: nothing to do.'
+\endif
+\set ON_ERROR_STOP :holdfast_stop
+\set QUIET :holdfast_quiet
+\unset holdfast_absent
+\unset holdfast_stop
+\unset holdfast_quiet

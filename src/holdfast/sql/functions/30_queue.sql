@@ -149,11 +149,11 @@ comment on function holdfast._merge is 'Overrides after a change: null takes a f
 
 create or replace function holdfast._of_kind(effective jsonb) returns jsonb language sql immutable
   return case effective ->> 'kind' when 'log'
-    then effective || '{"dead_letter": false, "ttl": null, "throughput_limit": null, "priority_default": 0, "priorities": [0], "shards": 1}'
+    then effective || (holdfast._builtin() - '{kind,retention,notify,max_depth,max_payload}'::text[]) || '{"dead_letter": false}'
     else effective || '{"retention": null}'
          || case effective ->> 'ordering' when 'strict'
               then jsonb_build_object('shards', 1, 'priorities', jsonb_build_array(effective -> 'priority_default')) else '{}' end end;
-comment on function holdfast._of_kind is 'An effective configuration without what its kind of queue does not have: a log and a strict queue have one lane';
+comment on function holdfast._of_kind is 'An effective configuration without what its kind of queue does not have: whatever the defaults say, a log has few settings, and a strict queue has one lane';
 
 create or replace function holdfast._effective(queue text, config jsonb) returns jsonb language sql stable
   return (select holdfast._of_kind(holdfast._builtin() || e.merged

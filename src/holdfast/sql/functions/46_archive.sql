@@ -13,7 +13,8 @@ create or replace function holdfast._day_begins(day date) returns timestamptz la
   return day::timestamp at time zone 'UTC';
 comment on function holdfast._day_begins is 'When a day of the archive begins';
 
-create or replace function holdfast._make_partition(day date) returns boolean language plpgsql volatile set lock_timeout = '50ms'
+create or replace function holdfast._make_partition(day date) returns boolean language plpgsql volatile
+set lock_timeout = '50ms' set timezone = 'UTC' set datestyle = 'ISO'
 as $$
 declare
   v_name text := 'archive_' || to_char(day, 'YYYYMMDD');
@@ -59,7 +60,7 @@ comment on function holdfast._make_partitions is 'Make the partitions of today a
 create or replace function holdfast._drop_partitions(at timestamptz) returns int language plpgsql volatile set lock_timeout = '50ms'
 as $$
 declare
-  v_before timestamptz := at - coalesce((select max(q.keep_for) from holdfast.queue q), '0');
+  v_before timestamptz := at - coalesce((select max(q.keep_for) from holdfast.queue q where q.kind = 'queue'), '0');
   v_old text[];
 begin
   v_old := array(
@@ -102,7 +103,7 @@ create or replace function holdfast._forget_old(at timestamptz, "limit" int) ret
 as $$
 declare
   v_began timestamptz := clock_timestamp();
-  v_longest interval := coalesce((select max(q.keep_for) from holdfast.queue q), '0');
+  v_longest interval := coalesce((select max(q.keep_for) from holdfast.queue q where q.kind = 'queue'), '0');
   v_turn bigint := coalesce(pg_sequence_last_value('holdfast.archive_turn'), 0);
   v_queue record;
   v_gone int;

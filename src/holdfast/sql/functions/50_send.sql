@@ -247,6 +247,7 @@ as $$
 declare
   v_draft holdfast.draft;
   v_unknown text;
+  v_wrong text;
 begin
   if jsonb_typeof(message) <> 'object' then
     perform holdfast._fail('QH203', 'each message must be a JSON object', format('Got %s.', left(message::text, 100)),
@@ -271,11 +272,25 @@ begin
   v_draft.ordering_key := message ->> 'ordering_key';
   v_draft.key := message ->> 'key';
   v_draft.idempotency_key := message ->> 'idempotency_key';
+  -- Whatever is not text has become some by now; most messages have none of these.
+  if message ?| '{body,content_type,deliver_at,expires_at,tag,ordering_key,key,idempotency_key}' then
+    v_wrong := case when jsonb_typeof(message -> 'tag') not in ('string', 'null') then 'tag'
+                    when jsonb_typeof(message -> 'key') not in ('string', 'null') then 'key'
+                    when jsonb_typeof(message -> 'ordering_key') not in ('string', 'null') then 'ordering_key'
+                    when jsonb_typeof(message -> 'idempotency_key') not in ('string', 'null') then 'idempotency_key'
+                    when jsonb_typeof(message -> 'content_type') not in ('string', 'null') then 'content_type'
+                    when jsonb_typeof(message -> 'deliver_at') not in ('string', 'null') then 'deliver_at'
+                    when jsonb_typeof(message -> 'expires_at') not in ('string', 'null') then 'expires_at'
+                    when jsonb_typeof(message -> 'body') not in ('string', 'null') then 'body' end;
+    if v_wrong is not null then
+      raise data_exception using message = format('%s must be text, not %s', v_wrong, left((message -> v_wrong)::text, 100));
+    end if;
+  end if;
   return v_draft;
 exception
   when data_exception then
     perform holdfast._fail('QH203', 'a message has a field of the wrong type', sqlerrm,
-      'delay, ttl: seconds or text such as "5 min"; deliver_at, expires_at: ISO times; priority, max_deliveries: whole numbers; correlation_id: a UUID; body: base64.');
+      'delay, ttl: seconds or text such as "5 min"; deliver_at, expires_at: ISO times; priority, max_deliveries: whole numbers; correlation_id: a UUID; body: base64; all others but payload and headers: text.');
 end $$;
 comment on function holdfast._draft is 'Read one message of send_many';
 
@@ -350,6 +365,14 @@ begin
   return null;
 end $$;
 comment on function holdfast._receive is 'Turns what a statement put into the inbox into messages';
+
+do $$
+begin
+  -- A queue that is null is refused by _receive, with our own error.
+  if (select a.attnotnull from pg_attribute a where a.attrelid = 'holdfast.inbox'::regclass and a.attname = 'queue') then
+    alter table holdfast.inbox alter column queue drop not null;
+  end if;
+end $$;
 
 create or replace trigger receive after insert on holdfast.inbox
 referencing new table as arrived for each statement execute function holdfast._receive();

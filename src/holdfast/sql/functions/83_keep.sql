@@ -133,7 +133,7 @@ as $$
 declare
   v_base bigint := lane.id::bigint << 40;
   v_from bigint := v_base + trimmed;
-  v_end bigint := v_base + coalesce(before, 1::bigint << 40);
+  v_end bigint := v_base + least(before, 1::bigint << 40);
 begin
   if seqs is not null then
     return array(select m.id from holdfast.message m where m.id = any (array(select v_base + s from unnest(seqs) s where s between 1 and 1099511627775)));
