@@ -12,6 +12,7 @@ import pytest
 from holdfast import (
     Allowance,
     AsyncHoldfast,
+    Claim,
     Delivery,
     Entry,
     Finding,
@@ -97,6 +98,7 @@ def test_arguments_without_a_default_are_those_that_may_not_be_none(conn: psycop
         (Delivery, "select * from holdfast.claim('q')"),
         (Settlement, "select * from holdfast.ack('q', 1)"),
         (Entry, "select * from holdfast.browse('q')"),
+        (Claim, "select * from holdfast.claims('q', 'c')"),
         (Holder, "select * from holdfast.holders('q', '{}')"),
         (Lease, "select * from holdfast.leases('q')"),
         (QueueStats, "select * from holdfast.queue_stats('q')"),

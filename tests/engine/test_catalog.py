@@ -29,6 +29,7 @@ SIGNATURES = {
     "blocked_keys": 'queue text, "limit" integer = 100',
     "browse": "queue text, state text = 'ready'::text, \"limit\" integer = 100, after bigint?",
     "claim": "queue text, max integer = 1, lease interval?, consumer text?, alone boolean = false",
+    "claims": "queue text, consumer text",
     "configure_defaults": "config jsonb",
     "configure_queue": "queue text, config jsonb",
     "create_queue": "queue text, config jsonb = '{}'::jsonb",
@@ -54,6 +55,8 @@ SIGNATURES = {
     "queue_stats": "queue text",
     "queues": "",
     "read": 'queue text, after bigint = 0, "limit" integer = 100',
+    "read_archive": 'queue text, "from" timestamptz?, "to" timestamptz?, "limit" integer = 100,'
+    " after bigint?",
     "redrive": 'queue text, ids bigint[]?, filter jsonb?, "limit" integer = 1000, target text?',
     "release": "queue text, token bigint, ids bigint[]?, strict boolean = false",
     "repair": "queue text?, unreadable_only boolean = false",
@@ -83,6 +86,7 @@ RESULTS = {
     "blocked_keys": "TABLE(key text, head bigint, since timestamptz, waiting bigint, reason text)",
     "browse": "SETOF holdfast.entry",
     "claim": "SETOF holdfast.delivery",
+    "claims": "TABLE(token bigint, messages integer, first_id bigint, last_id bigint, deadline timestamptz)",
     "configure_defaults": "jsonb",
     "configure_queue": "jsonb",
     "create_queue": "boolean",
@@ -108,6 +112,7 @@ RESULTS = {
     "queue_stats": "SETOF holdfast.stats",
     "queues": "TABLE(queue text, paused boolean, created_at timestamptz, config jsonb, effective jsonb)",
     "read": "SETOF holdfast.record",
+    "read_archive": "SETOF holdfast.entry",
     "redrive": "TABLE(id bigint, new_id bigint)",
     "release": "holdfast.settlement",
     "repair": "integer",
@@ -130,6 +135,7 @@ RESULTS = {
 STABLE = {
     "blocked_keys",
     "browse",
+    "claims",
     "held",
     "holders",
     "leases",
@@ -359,7 +365,7 @@ def test_functions_do_not_read_the_clock_but_through_now(functions: list[dict[st
     measuring |= {"_end_overdue_holders", "set_clock", "claim", "_take_due_in_order", "_take_fresh_in_order"}
     # What PostgreSQL says of sessions and transactions is in real time too.
     measuring |= {"_maintain_lanes", "_maintain_queues", "_tally", "_why_lanes", "_why_senders"}
-    measuring |= {"_old_snapshots"}
+    measuring |= {"_old_snapshots", "_archive_settled"}
     readers = {
         row["name"]
         for row in functions

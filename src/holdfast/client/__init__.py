@@ -64,6 +64,7 @@ from ._log_types import Allowance, LogStats, Record
 from ._sync.client import Holdfast, Transaction
 from ._types import (
     BlockedKey,
+    Claim,
     Delivery,
     Duration,
     Entry,
@@ -88,6 +89,7 @@ __all__ = [
     "AsyncTransaction",
     "BatchTooLargeError",
     "BlockedKey",
+    "Claim",
     "ClaimError",
     "Delivery",
     "Duration",

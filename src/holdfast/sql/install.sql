@@ -4073,7 +4073,10 @@ begin
     v_passes := v_passes + 1;
     for v_lease in
       select l.* from holdfast.lease l join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
-      where l.token = extend.token and l.queue_id = v_queue.id and l.ids <> '{}' and not l.ids <@ v_extended order by l.part for update of l
+      where l.token = extend.token and l.queue_id = v_queue.id and l.ids <> '{}'
+        -- Hashed: the containment operator compares each with each, half a second for 10,000 messages.
+        and (v_extended = '{}' or exists (select from unnest(l.ids) i where i not in (select unnest(v_extended))))
+      order by l.part for update of l
     loop
       v_mine := case when extend.ids is null then v_lease.ids
                      else array(select i from unnest(v_lease.ids) i where i in (select unnest(extend.ids))) end;
@@ -5088,6 +5091,21 @@ comment on function holdfast.holders is 'The token, consumer and deadline under 
 create or replace function holdfast._held(token bigint, lane_id int) returns setof holdfast.delivery language plpgsql stable
 as $$
 begin
+  if _held.lane_id is null then
+    -- The only lease of its token, over a range of ids: one walk along the primary key. A claim has seen that it is not.
+    return query
+      select l.token, m.id, l.queue_name, m.payload, m.body, m.content_type, m.headers, l.priority, m.key, nullif(m.ordering_key, ''),
+             m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, l.max_deliveries),
+             m.enqueued_at, l.deadline, m.last_error, m.origin
+      from (select l.token, l.queue_name, n.priority::int, q.max_deliveries, l.deadline, l.lo, l.upto
+            from holdfast.lease l join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
+              join holdfast.lane n on n.id = l.lane_id join holdfast.queue q on q.id = l.queue_id
+            where l.token = _held.token and l.lo is not null and l.ids <> '{}' offset 0) l
+        cross join lateral (select m.* from holdfast.message m where m.id >= l.lo and m.id < l.upto order by m.id offset 0) m;
+    if found then
+      return;
+    end if;
+  end if;
   return query
     select l.token, m.id, q.name, m.payload, m.body, m.content_type, m.headers, n.priority::int, m.key, nullif(m.ordering_key, ''),
            m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, q.max_deliveries),
@@ -5900,6 +5918,95 @@ begin
 end $$;
 comment on function holdfast.samples is 'What happened in a queue, minute by minute: the samples that ended between two times, by default in the last hour';
 
+-- 84_stream.sql
+-- For readers that keep a place: claims found again by their consumer's name, and the archive read in order.
+--
+-- claims         what a consumer of this name holds, for one that was restarted and has lost the tokens.
+-- read_archive   what ended, by (ended_at, id). ended_at is taken before the commit, so rows turn up behind others
+--                that are there already. What is shown by itself therefore stops at a time of which it is known that every
+--                transaction that may have taken an earlier one has ended (_archive_settled). Whoever ends a message
+--                has locked holdfast.queue, lane, lease or message before it looks at the clock, until it has ended.
+-- Nothing here locks a row.
+
+create or replace function holdfast.claims(queue text, consumer text)
+returns table (token bigint, messages int, first_id bigint, last_id bigint, deadline timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._work_queue(claims.queue);
+begin
+  return query
+    select s.token, sum(cardinality(s.ids))::int, min(i.lo), max(i.hi), min(s.deadline)
+    from holdfast.lane n
+      cross join lateral (select l.token, l.ids, l.deadline from holdfast.lease l
+                          where l.lane_id = n.id and l.consumer = claims.consumer and l.ids <> '{}' and holdfast._is_ours(n.id)) s
+      cross join lateral (select min(u) as lo, max(u) as hi from unnest(s.ids) u) i
+    where n.queue_id = v_queue.id
+    group by s.token order by 3, 1;
+end $$;
+comment on function holdfast.claims is 'The claims of a consumer with this name: tokens, how many messages each holds, between which ids, and until when';
+
+create or replace function holdfast._enders() returns text[] language plpgsql volatile
+as $$
+begin
+  return array(
+    select distinct k.virtualtransaction from pg_locks k
+    where k.granted and k.locktype = 'relation' and k.database = holdfast._database_oid() and k.pid is distinct from pg_backend_pid()
+      and (k.relation in ('holdfast.queue'::regclass, 'holdfast.lane'::regclass)
+           or k.relation in ('holdfast.lease'::regclass, 'holdfast.message'::regclass) and k.mode = 'RowExclusiveLock'));
+end $$;
+comment on function holdfast._enders is 'Other transactions that are open and may have ended messages';
+
+create or replace function holdfast._archive_settled(patience interval) returns timestamptz language plpgsql volatile
+as $$
+declare
+  v_began timestamptz := clock_timestamp();
+  v_at timestamptz := holdfast.now();
+  v_open text[] := holdfast._enders();
+begin
+  -- One that was prepared meanwhile goes by another name, so each of those counts.
+  while exists (select from unnest(holdfast._enders()) e where e = any (v_open) or e like '-1/%') loop
+    if clock_timestamp() > v_began + patience then
+      return '-infinity';
+    end if;
+    perform pg_sleep(0.002);
+  end loop;
+  return v_at;
+end $$;
+comment on function holdfast._archive_settled is
+  'A time before which no message can turn up any more as ended, for statements that come next; -infinity: somebody stays open';
+
+create or replace function holdfast.read_archive(
+  queue text, "from" timestamptz default null, "to" timestamptz default null, "limit" int default 100, after bigint default null)
+returns setof holdfast.entry
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(read_archive.queue);
+  v_from timestamptz := coalesce("from", '-infinity');
+  v_to timestamptz;
+begin
+  perform holdfast._check_limit("limit");
+  perform holdfast._check_replay("from", "to", null);
+  perform holdfast._check_isolation('read_archive');
+  v_to := coalesce("to", holdfast._archive_settled('500 ms'));
+  return query
+    with ahead as (
+      select f.message, sum(f.bytes) over (order by (f.message).ended_at, (f.message).id rows between unbounded preceding and 1 preceding) as bytes
+      from (select a as message, coalesce(pg_column_size(a.payload), 0) + coalesce(pg_column_size(a.body), 0) as bytes
+            from holdfast.archive a
+            where a.queue_id = v_queue.id and a.ended_at >= v_from and a.ended_at < v_to
+              and (a.ended_at, a.id) > (v_from, coalesce(read_archive.after, 0))
+            order by a.ended_at, a.id limit read_archive."limit") f
+    )
+    select e.* from ahead h cross join lateral holdfast._archived(h.message, v_queue.name) e
+    where coalesce(h.bytes, 0) < holdfast._answer_bytes() order by e.ended_at, e.id;
+end $$;
+comment on function holdfast.read_archive is
+  'What ended in a period and is kept, the first to end first. Without to: up to a time before which no more can turn up. To go on, pass the last ended_at as from and the last id as after';
+
 -- 85_maintain.sql
 -- Maintenance: what no caller waits for. Safe from any number of processes at once: each call takes lanes and queues in
 -- turn, for as long as its budget allows, and skips those that somebody else is working on.
@@ -6579,7 +6686,7 @@ begin
   for v_grant in
     select * from (values
       ('holdfast_producer', '{send,send_batch,send_many,fast_mode,now}'::text[]),
-      ('holdfast_consumer', '{read,log_stats,claim,next,ack,nack,release,extend,held,holders,listen,browse,message,queue_stats,blocked_keys,fast_mode,now}'),
+      ('holdfast_consumer', '{read,read_archive,log_stats,claim,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,queue_stats,blocked_keys,fast_mode,now}'),
       ('holdfast_monitor', '{queue_stats,queues,leases,log_stats,blocked_keys,samples,why,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
@@ -6606,7 +6713,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'd1bb1c5c3341ba065ff928fa9776fb2bd3113caf6861ca717d5c4c5a339e528f', false);
+values (0, 'functions', '3bb0f81153b8339b6dea0e4a322f8d631df3e579601d91eaef5fe071ccaccd1b', false);
 \else
 do $install$
 begin
@@ -6619,7 +6726,7 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, 'd1bb1c5c3341ba065ff928fa9776fb2bd3113caf6861ca717d5c4c5a339e528f')
+            (0, '3bb0f81153b8339b6dea0e4a322f8d631df3e579601d91eaef5fe071ccaccd1b')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -14,7 +14,7 @@ begin
   for v_grant in
     select * from (values
       ('holdfast_producer', '{send,send_batch,send_many,fast_mode,now}'::text[]),
-      ('holdfast_consumer', '{read,log_stats,claim,next,ack,nack,release,extend,held,holders,listen,browse,message,queue_stats,blocked_keys,fast_mode,now}'),
+      ('holdfast_consumer', '{read,read_archive,log_stats,claim,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,queue_stats,blocked_keys,fast_mode,now}'),
       ('holdfast_monitor', '{queue_stats,queues,leases,log_stats,blocked_keys,samples,why,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
