@@ -350,7 +350,7 @@ def test_read_archive_stops_before_an_end_that_is_not_committed(scene: Scene) ->
     configure(scene, KEEPING)
     late, other, reader = scene.session("late"), scene.session("other"), scene.session("reader")
     first, second = late.send(), other.send()
-    (slow,), (quick,) = late.claim(), other.claim()
+    (slow,), (quick,) = late.claim(1), other.claim(1)
     late.begin().ack(slow.token)
     other.ack(quick.token)
     read = "select id from holdfast.read_archive('q')"
