@@ -1,0 +1,38 @@
+"""The data source `holdfast`: what Spark makes of the format's name. Its parts are in their own modules."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+from pyspark.sql.types import StructType
+
+from .options import Options, Use
+from .schema import schema_of
+
+
+class HoldfastDataSource(DataSource):
+    """Reads messages of a queue, and sends to it. Spark makes it more than once: no side effects."""
+
+    options: MutableMapping[str, str]
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "holdfast"
+
+    def schema(self) -> str:
+        """The columns of a read, as far as the options say."""
+        return schema_of(Options.parse(self.options, Use.READ))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The batch read."""
+        from .source import MessageReader
+
+        return MessageReader(Options.parse(self.options, Use.READ), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """The batch write."""
+        from .sink import MessageWriter
+
+        return MessageWriter(Options.parse(self.options, Use.WRITE), schema, overwrite)
