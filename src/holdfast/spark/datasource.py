@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from .options import Options, Use
@@ -23,6 +23,11 @@ class HoldfastDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns of a read, as far as the options say."""
+        if any(name.lower() == "mode" for name in self.options):
+            # Spark asks for the schema without saying what for; only a stream has a mode.
+            from .stream import stream_schema
+
+            return stream_schema(Options.parse(self.options, Use.READ_STREAM))
         return schema_of(Options.parse(self.options, Use.READ))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -36,3 +41,9 @@ class HoldfastDataSource(DataSource):
         from .sink import MessageWriter
 
         return MessageWriter(Options.parse(self.options, Use.WRITE), schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """The stream read."""
+        from .stream import stream_reader
+
+        return stream_reader(Options.parse(self.options, Use.READ_STREAM), schema)

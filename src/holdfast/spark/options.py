@@ -22,6 +22,11 @@ SNAPSHOT = re.compile(r"[0-9A-F]+-[0-9A-F]+-[0-9]+")
 STATES = ("ready", "scheduled", "blocked", "in_flight", "live", "dead", "archive", "log")
 PAYLOAD_FORMS = ("string", "struct", "raw")
 PAYLOAD_ERRORS = ("fail", "null")
+MODES = ("consume", "tail")
+TAILED = ("log", "archive")
+START = re.compile(r"earliest|latest|[0-9]{1,12}")
+DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|min|h)?\s*")
+SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
 MAX_PARTITIONS = 10_000
 MAX_WRITE_ID = 200  # characters
 
@@ -91,6 +96,13 @@ class Options:
     payload_errors: str = "fail"
     write_id: str | None = None
     quarantine: str | None = None
+    mode: str | None = None
+    max_messages: int = 100_000
+    lease: float = 120.0  # seconds, as the next two
+    wait: float = 1.0
+    retry_for: float = 300.0
+    start: str = "earliest"
+    on_gap: str = "fail"
 
     @classmethod
     def parse(cls, given: Mapping[str, str], use: Use) -> Options:
@@ -108,6 +120,8 @@ class Options:
             raise OptionError("queue", "nothing", "the name of a queue")
         options = cls(**values)
         _refuse_contradictions(options)
+        if use is Use.READ_STREAM:
+            _refuse_stream_contradictions(options, named)
         return options
 
 
@@ -154,6 +168,21 @@ def moment(name: str, value: str) -> datetime:
     if found is None or found.utcoffset() is None:
         raise OptionError(name, repr(value), "an ISO time with a zone, such as 2030-01-31T12:00:00Z")
     return found
+
+
+def duration(lowest: float, highest: float) -> Callable[[str, str], float]:
+    """Reads a time span, in seconds if it has no unit."""
+
+    def read(name: str, value: str) -> float:
+        found = DURATION.fullmatch(value)
+        seconds = float(found[1]) * SECONDS[found[2] or "s"] if found else -1.0
+        if not lowest <= seconds <= highest:
+            raise OptionError(
+                name, repr(value), f"{lowest:g} s to {highest:g} s, as a number with ms, s, min or h"
+            )
+        return seconds
+
+    return read
 
 
 def matching(pattern: re.Pattern[str], expected: str) -> Callable[[str, str], str]:
@@ -204,6 +233,13 @@ READERS: Mapping[str, Callable[[str, str], Any]] = MappingProxyType(
         "payload_errors": choice(PAYLOAD_ERRORS),
         "write_id": _write_id,
         "quarantine": text,
+        "mode": choice(MODES),
+        "max_messages": number(1, 10_000_000),
+        "lease": duration(1, 86_400),
+        "wait": duration(0, 60),
+        "retry_for": duration(0, 86_400),
+        "start": matching(START, "earliest, latest or a sequence number"),
+        "on_gap": choice(("fail", "skip")),
     }
 )
 USES: Mapping[str, frozenset[Use]] = MappingProxyType(
@@ -214,14 +250,21 @@ USES: Mapping[str, frozenset[Use]] = MappingProxyType(
         "payload_schema": frozenset({Use.READ, Use.READ_STREAM}),
         "payload_errors": frozenset({Use.READ, Use.READ_STREAM}),
         "columns": frozenset({Use.READ, Use.READ_STREAM}),
-        "state": frozenset({Use.READ}),
+        "state": frozenset({Use.READ, Use.READ_STREAM}),
         "where": frozenset({Use.READ}),
-        "partitions": frozenset({Use.READ}),
+        "partitions": frozenset({Use.READ, Use.READ_STREAM}),
         "since": frozenset({Use.READ}),
         "until": frozenset({Use.READ}),
         "snapshot": frozenset({Use.READ}),
         "write_id": frozenset({Use.WRITE}),
         "quarantine": frozenset({Use.WRITE, Use.WRITE_STREAM}),
+        "mode": frozenset({Use.READ_STREAM}),
+        "max_messages": frozenset({Use.READ_STREAM}),
+        "lease": frozenset({Use.READ_STREAM}),
+        "wait": frozenset({Use.READ_STREAM}),
+        "retry_for": frozenset({Use.READ_STREAM}),
+        "start": frozenset({Use.READ_STREAM}),
+        "on_gap": frozenset({Use.READ_STREAM}),
     }
 )
 # What Spark itself puts among the options of a stream.
@@ -250,6 +293,22 @@ def _refuse_contradictions(options: Options) -> None:
             _refuse(name, options.state, "it with the state archive only")
     if options.since and options.until and options.since > options.until:
         _refuse("until", options.until.isoformat(), "a time that is not before since")
+
+
+def _refuse_stream_contradictions(options: Options, named: Mapping[str, str]) -> None:
+    if options.mode is None:
+        _refuse("mode", None, f"one of {', '.join(MODES)}, for a stream")
+    if options.mode == "consume":
+        for name in ("state", "start", "on_gap"):
+            if name in named:
+                _refuse(name, named[name], "it with the mode tail only")
+        return
+    if "lease" in named:
+        _refuse("lease", named["lease"], "it with the mode consume only: a tail takes nothing")
+    if "state" in named and options.state not in TAILED:
+        _refuse("state", options.state, f"one of {', '.join(TAILED)}, for the mode tail")
+    if options.state == "archive" and options.start.isdigit():
+        _refuse("start", options.start, "earliest or latest: an archive has no sequence numbers")
 
 
 def _refuse(name: str, got: str | None, expected: str) -> NoReturn:
