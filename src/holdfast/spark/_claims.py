@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import psycopg
-
+from ._session import Session
 from .options import OptionError, Secret
 
 LARGEST_CLAIM = 10_000  # messages: what the engine hands out at once
@@ -106,31 +105,12 @@ class Haul:
     oldest: datetime | None = None
 
 
-class Claims:
-    """The verbs on claims, over one connection that is opened when it is needed."""
+class Claims(Session):
+    """The verbs on claims."""
 
     def __init__(self, *, url: Secret, queue: str, lease: str) -> None:
-        self._url = url
-        self._queue = queue
+        super().__init__(url=url, queue=queue)
         self._lease = lease
-        self._connection: psycopg.Connection[Any] | None = None
-        self._listening = False
-
-    @property
-    def connection(self) -> psycopg.Connection[Any]:
-        """The connection, opened if need be."""
-        if self._connection is None or self._connection.closed:
-            self._listening = False
-            self._connection = psycopg.connect(
-                self._url.reveal(), autocommit=True, application_name="holdfast spark", connect_timeout=10
-            )
-        return self._connection
-
-    def close(self) -> None:
-        """Let go of the connection; the next verb opens another."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
 
     def ack(self, place: Place) -> int:
         """Ack all that the place's claims still hold, in one transaction; returns how many."""
@@ -170,28 +150,6 @@ class Claims:
             "select ready > 0 and not paused from holdfast.queue_stats(%s)", [self._queue]
         ).fetchone()
         return bool(stats and stats[0])
-
-    def now(self) -> datetime:
-        """The engine's time."""
-        row = self.connection.execute("select holdfast.now()").fetchone()
-        assert row is not None
-        found: datetime = row[0]
-        return found
-
-    def announce(self, patience: float) -> None:
-        """Say that this session is about to sleep, so that a send wakes it. Then claim once more."""
-        row = self.connection.execute(
-            "select holdfast.listen(%s, make_interval(secs => %s))", [self._queue, patience]
-        ).fetchone()
-        assert row is not None
-        if not self._listening:
-            self.connection.execute(psycopg.sql.SQL("listen {}").format(psycopg.sql.Identifier(row[0])))
-            self._listening = True
-
-    def await_send(self, patience: float) -> None:
-        """Sleep until something is sent to any queue that somebody sleeps on, or for so many seconds."""
-        for _ in self.connection.notifies(timeout=patience, stop_after=1):
-            pass
 
     def _number(self, query: str, parameters: list[Any]) -> int:
         row = self.connection.execute(query.encode(), parameters).fetchone()

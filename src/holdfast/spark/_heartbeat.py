@@ -29,6 +29,11 @@ class Heartbeat:
         self._parent = os.getppid()
         self._thread: threading.Thread | None = None
 
+    @property
+    def watched(self) -> tuple[Claim, ...]:
+        """What it extends."""
+        return self._watched
+
     def watch(self, claims: Sequence[Claim]) -> None:
         """Extend these from now on, and no others."""
         with self._lock:

@@ -18,6 +18,8 @@ FIRST_PAUSE = 0.05  # seconds
 LONGEST_PAUSE = 5.0  # seconds
 # Connections; too many clients; shutdowns and restarts; files that a crash took along.
 TRANSIENT_CLASSES = ("08", "53", "57", "58")
+# A connection that was refused has no code: these are refused next time too.
+PERMANENT = ("authentication failed", "does not exist", "no pg_hba.conf entry", "could not translate")
 TRANSIENT_CODES = frozenset({"40001", "40P01", "55P03", "25006"})
 
 
@@ -27,7 +29,7 @@ def is_transient(error: BaseException) -> bool:
     if code:
         return code in TRANSIENT_CODES or str(code).startswith(TRANSIENT_CLASSES)
     if isinstance(error, psycopg.OperationalError):
-        return True
+        return not any(words in str(error) for words in PERMANENT)
     # ADBC says of a connection that broke only that input or output failed.
     status = getattr(getattr(error, "status_code", None), "name", "")
     return status in {"IO", "TIMEOUT", "CANCELLED"}

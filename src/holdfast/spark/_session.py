@@ -1,0 +1,65 @@
+"""A session with the database for the process that leads a stream: opened when needed, and again when it broke."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from .options import Secret
+
+CONNECT_TIMEOUT = 10  # seconds
+
+
+class Session:
+    """One connection, and what every stream asks of it."""
+
+    def __init__(self, *, url: Secret, queue: str) -> None:
+        self._url = url
+        self._queue = queue
+        self._connection: psycopg.Connection[Any] | None = None
+        self._listening = False
+
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        """The connection, opened if need be."""
+        if self._connection is None or self._connection.closed:
+            self._listening = False
+            self._connection = psycopg.connect(
+                self._url.reveal(),
+                autocommit=True,
+                application_name="holdfast spark",
+                connect_timeout=CONNECT_TIMEOUT,
+            )
+        return self._connection
+
+    def close(self) -> None:
+        """Let go of the connection; the next call opens another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def now(self) -> datetime:
+        """The engine's time."""
+        row = self.connection.execute("select holdfast.now()").fetchone()
+        assert row is not None
+        found: datetime = row[0]
+        return found
+
+    def announce(self, patience: float) -> None:
+        """Say that this session is about to sleep, so that a send wakes it. Then claim once more."""
+        row = self.connection.execute(
+            "select holdfast.listen(%s, make_interval(secs => %s))", [self._queue, patience]
+        ).fetchone()
+        assert row is not None
+        if not self._listening:
+            self.connection.execute(sql.SQL("listen {}").format(sql.Identifier(row[0])))
+            self._listening = True
+
+    def await_send(self, patience: float) -> None:
+        """Sleep until something is sent to any queue that somebody sleeps on, or for so many seconds."""
+        for _ in self.connection.notifies(timeout=patience, stop_after=1):
+            pass
+
