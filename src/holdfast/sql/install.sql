@@ -598,7 +598,7 @@ values (6, 'samples', '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b8
 --
 -- holdfast.stage    volatile: who brings rows. One row for each attempt of each part of a write; kept for a day
 -- holdfast.staged   volatile: the rows, by stage, numbered in the order in which they are to be sent
--- holdfast.write    writes that were sent, by the name that the sender gave: so that none is sent twice
+-- holdfast.write    writes that were sent to a queue, by the name that the sender gave: so that none is sent twice
 --
 -- Both volatile tables are unlogged: they are empty together after a crash, and send_staged then refuses.
 
@@ -607,6 +607,7 @@ comment on sequence holdfast.stage_n is 'numbers the stages; logged, so that no 
 
 create unlogged table holdfast.stage (
   id bigint primary key default nextval('holdfast.stage_n'),
+  queue_id int not null,
   write_id text not null,
   run text not null,
   part int not null,
@@ -614,7 +615,7 @@ create unlogged table holdfast.stage (
 );
 create index stage_opened on holdfast.stage (opened_at);
 create index stage_run on holdfast.stage (run);
-create index stage_write on holdfast.stage (write_id);
+create index stage_write on holdfast.stage (queue_id, write_id);
 comment on table holdfast.stage is 'Stages: where one attempt of one part of a write puts its rows';
 
 create unlogged table holdfast.staged (
@@ -640,16 +641,17 @@ create unlogged table holdfast.staged (
 comment on table holdfast.staged is 'Messages that wait to be sent together; delay and ttl in seconds';
 
 create table holdfast.write (
-  id text primary key,
-  queue text not null,
+  queue_id int not null references holdfast.queue on delete cascade,
+  id text not null,
   messages bigint not null,
-  sent_at timestamptz not null
+  sent_at timestamptz not null,
+  primary key (queue_id, id)
 );
 create index write_sent on holdfast.write (sent_at);
 comment on table holdfast.write is 'Writes that were sent; kept for 30 days';
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (7, 'staging', '9cd7244092fe3548f681b8d2cb4ca99eaea610a3639ddca42f31900b9aca8fd3', false);
+values (7, 'staging', '09a60c0ff6493617033222a8d6b19bb93d01bceee01ea31884678ee17089afe6', false);
 
 -- ==================== 0000 functions ====================
 
@@ -2893,14 +2895,15 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
+  v_queue holdfast.queue := holdfast._queue(open_stage.queue);
   v_stage bigint;
 begin
-  perform holdfast._queue(open_stage.queue);
   perform holdfast._check_write(open_stage.write_id), holdfast._check_write(open_stage.run);
-  if exists (select from holdfast.write w where w.id = open_stage.write_id) then
+  if exists (select from holdfast.write w where w.queue_id = v_queue.id and w.id = open_stage.write_id) then
     return null;
   end if;
-  insert into holdfast.stage (write_id, run, part, opened_at) values (open_stage.write_id, open_stage.run, open_stage.part, holdfast.now())
+  insert into holdfast.stage (queue_id, write_id, run, part, opened_at)
+  values (v_queue.id, open_stage.write_id, open_stage.run, open_stage.part, holdfast.now())
   returning id into v_stage;
   return v_stage;
 end $$;
@@ -3128,16 +3131,12 @@ declare
 begin
   perform holdfast._check_write(send_staged.write_id);
   perform holdfast._check_isolation('send_staged');
-  insert into holdfast.write (id, queue, messages, sent_at) values (send_staged.write_id, v_queue.name, send_staged.messages, v_now)
-  on conflict (id) do nothing;
+  insert into holdfast.write (queue_id, id, messages, sent_at) values (v_queue.id, send_staged.write_id, send_staged.messages, v_now)
+  on conflict do nothing;
   if not found then
-    select w.* into v_taken from holdfast.write w where w.id = send_staged.write_id;
-    if v_taken.queue <> v_queue.name then
-      perform holdfast._fail('QH231', 'a write of this name went to another queue', format('%s went to "%s".', quote_literal(send_staged.write_id), v_taken.queue),
-        'Use a write_id of its own for every write.');
-    end if;
+    select w.* into v_taken from holdfast.write w where w.queue_id = v_queue.id and w.id = send_staged.write_id;
   end if;
-  v_all := array(select t.id from holdfast.stage t where t.write_id = send_staged.write_id);
+  v_all := array(select t.id from holdfast.stage t where t.queue_id = v_queue.id and t.write_id = send_staged.write_id);
   if v_taken.id is null then
     v_singly := holdfast._lock_staged(v_queue, stages);
     v_lanes := holdfast._staged_lanes(v_queue, stages);
@@ -3151,7 +3150,7 @@ begin
                                   else holdfast._store_staged(v_queue, v_stage, v_lanes, v_now) end;
     end loop;
     if v_stored is distinct from send_staged.messages then
-      perform holdfast._fail('QH232', 'staged messages are missing', format('%s of %s are there.', v_stored, coalesce(send_staged.messages::text, 'null')),
+      perform holdfast._fail('QH231', 'staged messages are missing', format('%s of %s are there.', v_stored, coalesce(send_staged.messages::text, 'null')),
         'The server was restarted, or the write took over a day: run it again. Nothing was sent.');
     end if;
     perform holdfast._wake(v_queue);
@@ -3189,8 +3188,8 @@ begin
   if v_gone < 10000 then
     delete from holdfast.stage t where t.id = any (v_old);
   end if;
-  delete from holdfast.write w where w.id = any (array(
-    select w.id from holdfast.write w where w.sent_at < at - interval '30 days' order by w.sent_at limit 1000));
+  delete from holdfast.write w where (w.queue_id, w.id) in (
+    select w.queue_id, w.id from holdfast.write w where w.sent_at < at - interval '30 days' order by w.sent_at limit 1000);
   return jsonb_build_object('unstaged', v_gone, 'more', v_gone >= 10000 or cardinality(v_old) >= 1000);
 end $$;
 comment on function holdfast._tidy_stages is
@@ -7112,7 +7111,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '4238bc0067570c35f50100bb76388868c337fdb967574f65650b3e0ce577af78', false);
+values (0, 'functions', 'f9769cbaa006a60b245d82e9f23795fee109d4d2fbbbab36ed219ec1ee45aa42', false);
 \else
 do $install$
 begin
@@ -7125,8 +7124,8 @@ begin
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (7, '9cd7244092fe3548f681b8d2cb4ca99eaea610a3639ddca42f31900b9aca8fd3'),
-            (0, '4238bc0067570c35f50100bb76388868c337fdb967574f65650b3e0ce577af78')
+            (7, '09a60c0ff6493617033222a8d6b19bb93d01bceee01ea31884678ee17089afe6'),
+            (0, 'f9769cbaa006a60b245d82e9f23795fee109d4d2fbbbab36ed219ec1ee45aa42')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

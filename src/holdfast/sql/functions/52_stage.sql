@@ -16,14 +16,15 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
+  v_queue holdfast.queue := holdfast._queue(open_stage.queue);
   v_stage bigint;
 begin
-  perform holdfast._queue(open_stage.queue);
   perform holdfast._check_write(open_stage.write_id), holdfast._check_write(open_stage.run);
-  if exists (select from holdfast.write w where w.id = open_stage.write_id) then
+  if exists (select from holdfast.write w where w.queue_id = v_queue.id and w.id = open_stage.write_id) then
     return null;
   end if;
-  insert into holdfast.stage (write_id, run, part, opened_at) values (open_stage.write_id, open_stage.run, open_stage.part, holdfast.now())
+  insert into holdfast.stage (queue_id, write_id, run, part, opened_at)
+  values (v_queue.id, open_stage.write_id, open_stage.run, open_stage.part, holdfast.now())
   returning id into v_stage;
   return v_stage;
 end $$;
@@ -251,16 +252,12 @@ declare
 begin
   perform holdfast._check_write(send_staged.write_id);
   perform holdfast._check_isolation('send_staged');
-  insert into holdfast.write (id, queue, messages, sent_at) values (send_staged.write_id, v_queue.name, send_staged.messages, v_now)
-  on conflict (id) do nothing;
+  insert into holdfast.write (queue_id, id, messages, sent_at) values (v_queue.id, send_staged.write_id, send_staged.messages, v_now)
+  on conflict do nothing;
   if not found then
-    select w.* into v_taken from holdfast.write w where w.id = send_staged.write_id;
-    if v_taken.queue <> v_queue.name then
-      perform holdfast._fail('QH231', 'a write of this name went to another queue', format('%s went to "%s".', quote_literal(send_staged.write_id), v_taken.queue),
-        'Use a write_id of its own for every write.');
-    end if;
+    select w.* into v_taken from holdfast.write w where w.queue_id = v_queue.id and w.id = send_staged.write_id;
   end if;
-  v_all := array(select t.id from holdfast.stage t where t.write_id = send_staged.write_id);
+  v_all := array(select t.id from holdfast.stage t where t.queue_id = v_queue.id and t.write_id = send_staged.write_id);
   if v_taken.id is null then
     v_singly := holdfast._lock_staged(v_queue, stages);
     v_lanes := holdfast._staged_lanes(v_queue, stages);
@@ -274,7 +271,7 @@ begin
                                   else holdfast._store_staged(v_queue, v_stage, v_lanes, v_now) end;
     end loop;
     if v_stored is distinct from send_staged.messages then
-      perform holdfast._fail('QH232', 'staged messages are missing', format('%s of %s are there.', v_stored, coalesce(send_staged.messages::text, 'null')),
+      perform holdfast._fail('QH231', 'staged messages are missing', format('%s of %s are there.', v_stored, coalesce(send_staged.messages::text, 'null')),
         'The server was restarted, or the write took over a day: run it again. Nothing was sent.');
     end if;
     perform holdfast._wake(v_queue);
@@ -312,8 +309,8 @@ begin
   if v_gone < 10000 then
     delete from holdfast.stage t where t.id = any (v_old);
   end if;
-  delete from holdfast.write w where w.id = any (array(
-    select w.id from holdfast.write w where w.sent_at < at - interval '30 days' order by w.sent_at limit 1000));
+  delete from holdfast.write w where (w.queue_id, w.id) in (
+    select w.queue_id, w.id from holdfast.write w where w.sent_at < at - interval '30 days' order by w.sent_at limit 1000);
   return jsonb_build_object('unstaged', v_gone, 'more', v_gone >= 10000 or cardinality(v_old) >= 1000);
 end $$;
 comment on function holdfast._tidy_stages is
