@@ -1,27 +1,136 @@
-"""The batch read: ranges of ids, each fetched as Arrow."""
+"""The batch read: the ids of a queue, shared out among tasks; each fetches its ranges as Arrow.
+
+A task reads in one read-only transaction with a fixed snapshot, so what it shows is one moment. Different
+tasks have different moments, unless the option `snapshot` names one that somebody holds open. Ids are never
+given twice, and the ranges end where the queue ended when the read was planned: no message comes twice.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
+from psycopg import sql
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import BinaryType, StringType, StructType
 
+from ._database import calls, rows
+from ._payload import parse, refuse_unreadable
 from .options import Options
+from .schema import payload_type, refuse_foreign, selection
+
+IDS_PER_TASK = 200_000
+MOST_TASKS = 200  # unless the option asks for more
+IDS_PER_STATEMENT = 20_000  # the server keeps so many rows at a time
+WORK_MEMORY = "64MB"  # in which the server keeps them
+
+Range = tuple[int, int]
+
+
+class Ranges(InputPartition):
+    """The ids that one task reads: from the first to before the second of each pair."""
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        super().__init__(tuple(ranges))
 
 
 class MessageReader(DataSourceReader):
     """Reads the messages of one queue that are in one state."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
+        refuse_foreign(schema)
         self._options = options
-        self._schema = schema
+        self._target: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        kind = payload_type(schema)
+        self._raw = isinstance(kind, BinaryType)
+        self._parsed = kind is not None and not isinstance(kind, StringType | BinaryType)
+        if self._parsed:
+            refuse_unreadable(self._target.field("payload").type)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Which ids each task reads."""
-        raise NotImplementedError
+        options = self._options
+        with calls(options.url) as connection:
+            found = connection.execute(
+                "select lo, hi from holdfast.scan_bounds(%s, %s, %s, %s) order by 1",
+                [options.queue, options.state, options.since, options.until],
+            ).fetchall()
+        return [Ranges(part) for part in shared_out(found, options.partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one range."""
-        raise NotImplementedError
+        """The messages of one task."""
+        if not isinstance(partition, Ranges):
+            return
+        with self._snapshot() as cursor:
+            for lo, hi in partition.value:
+                yield from self._range(cursor, lo, hi)
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[Any]:
+        with rows(self._options.url, autocommit=False) as cursor:
+            cursor.execute("set transaction isolation level repeatable read, read only")
+            if self._options.snapshot:
+                cursor.execute(f"set transaction snapshot '{self._options.snapshot}'")
+            cursor.execute(f"set local work_mem = '{WORK_MEMORY}'")
+            yield cursor
+
+    def _range(self, cursor: Any, lo: int, hi: int) -> Iterator[pa.RecordBatch]:
+        while lo < hi:
+            end = min(lo + IDS_PER_STATEMENT, hi)
+            cursor.execute(self._statement(lo, end))
+            found = 0
+            for batch in cursor.fetch_record_batch():
+                found += batch.num_rows
+                if batch.num_rows:
+                    yield self._fitting(batch)
+            # Where nothing is, much may be missing: of a long-lived queue only the last ids are left.
+            lo = end if found or end >= hi else self._next(cursor, end, hi)
+
+    def _statement(self, lo: int, hi: int) -> str:
+        options = self._options
+        names = [*self._target.names, *(["id"] if self._parsed and "id" not in self._target.names else [])]
+        call = sql.SQL("holdfast.scan({}, {}, {}, {}, {}, {})").format(
+            *map(sql.Literal, [options.queue, options.state, lo, hi, options.since, options.until])
+        )
+        condition = f" where ({options.where}\n)" if options.where else ""
+        return f"select {selection(names, raw=self._raw)} from {call.as_string(None)} m{condition}"
+
+    def _next(self, cursor: Any, lo: int, hi: int) -> int:
+        options = self._options
+        call = sql.SQL("select min(lo) from holdfast.scan_bounds({}, {}, {}, {}, {})").format(
+            *map(sql.Literal, [options.queue, options.state, options.since, options.until, lo])
+        )
+        cursor.execute(call.as_string(None) + f" where lo >= {lo} and lo < {hi}")
+        (found,) = cursor.fetchone()
+        return hi if found is None else int(found)
+
+    def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = [
+            parse(batch["payload"], batch["id"], field.type, errors=self._options.payload_errors)
+            if self._parsed and field.name == "payload"
+            else batch[field.name].cast(field.type)
+            for field in self._target
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._target)
+
+
+def shared_out(ranges: Sequence[Range], wanted: int | None) -> list[list[Range]]:
+    """The ranges cut into as many parts as are wanted, or sensible, with about as many ids in each."""
+    total = sum(hi - lo for lo, hi in ranges)
+    parts = max(1, min(wanted or min(-(-total // IDS_PER_TASK), MOST_TASKS), total))
+    share = -(-total // parts)
+    shared: list[list[Range]] = [[]]
+    room = share
+    for lo, hi in ranges:
+        while lo < hi:
+            if room == 0:
+                shared.append([])
+                room = share
+            end = min(lo + room, hi)
+            shared[-1].append((lo, end))
+            room -= end - lo
+            lo = end
+    return shared
