@@ -48,10 +48,14 @@ class FakeEngine:
     ) -> None:
         self._disk = disk
         self.reader = make()
-        if available_now:
-            assert isinstance(self.reader, SupportsTriggerAvailableNow)
-            self.reader.prepareForTriggerAvailableNow()
-        self._initial = json.dumps(self.reader.initialOffset())
+        try:
+            if available_now:
+                assert isinstance(self.reader, SupportsTriggerAvailableNow)
+                self.reader.prepareForTriggerAvailableNow()
+            self._initial = json.dumps(self.reader.initialOffset())
+        except BaseException:
+            self.stop()
+            raise
 
     def step(
         self, crash: str | None = None, *, limit: ReadLimit | None = None, asks: int = 1, reads: int = 1
@@ -61,6 +65,7 @@ class FakeEngine:
         if len(disk.offsets) == disk.commits:
             start = disk.offsets[-1] if disk.offsets else self._initial
             limit = limit or self.reader.getDefaultReadLimit()
+            latest: dict[str, Any] = {}
             for _ in range(asks):
                 latest = json.loads(json.dumps(self.reader.latestOffset(json.loads(start), limit)))
             self._perhaps(crash, "asked")
@@ -90,6 +95,7 @@ class FakeEngine:
         rows: list[Row] = []
         task = pickle.dumps(self.reader)
         for partition in partitions:
+            found: list[Row] = []
             for _ in range(reads):
                 found = self._task(task, partition)
             self._perhaps(crash, "read")

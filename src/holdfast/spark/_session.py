@@ -1,14 +1,21 @@
-"""A session with the database for the process that leads a stream: opened when needed, and again when it broke."""
+"""A session with the database for the process that leads a stream: opened when needed, anew when broken."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import sql
 
+from holdfast.client._errors import translated
+
+from ._database import DatabaseError
+from ._retry import retried
 from .options import Secret
+
+T = TypeVar("T")
 
 CONNECT_TIMEOUT = 10  # seconds
 
@@ -41,6 +48,18 @@ class Session:
         if connection is not None:
             connection.close()
 
+    def attempt(
+        self, call: Callable[[], T], *, patience: float, recover: Callable[[], None] | None = None
+    ) -> T:
+        """The answer of a call that may be made again; its errors show no secret."""
+        try:
+            with translated():
+                return retried(
+                    call, patience=patience, recover=recover or self.close, describe=self._url.redact
+                )
+        except psycopg.Error as error:
+            raise DatabaseError(self._url.redact(str(error)), error.sqlstate) from None
+
     def now(self) -> datetime:
         """The engine's time."""
         row = self.connection.execute("select holdfast.now()").fetchone()
@@ -49,7 +68,7 @@ class Session:
         return found
 
     def announce(self, patience: float) -> None:
-        """Say that this session is about to sleep, so that a send wakes it. Then claim once more."""
+        """Say that this session is about to sleep, so that a send wakes it. Then look once more."""
         row = self.connection.execute(
             "select holdfast.listen(%s, make_interval(secs => %s))", [self._queue, patience]
         ).fetchone()
@@ -62,4 +81,3 @@ class Session:
         """Sleep until something is sent to any queue that somebody sleeps on, or for so many seconds."""
         for _ in self.connection.notifies(timeout=patience, stop_after=1):
             pass
-

@@ -16,16 +16,14 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from ._claims import Claim, Claims, Place
-from ._fetch import Fetcher, batches, literal
+from ._fetch import Fetcher, Shape, literal
 from ._heartbeat import Heartbeat
-from ._retry import retried
 from .options import Options
-from .schema import COLUMNS, selection
+from .schema import COLUMNS, refuse_foreign
 
 T = TypeVar("T")
 
@@ -62,6 +60,7 @@ class ConsumeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream that takes messages out of a queue, beside other consumers."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
+        refuse_foreign(schema, DELIVERED)
         self._options = options
         self._schema = schema
         self._consumer: Consumer | None = None
@@ -105,16 +104,15 @@ class ConsumeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of these slices that their claims still hold."""
         assert isinstance(partition, Slices)
-        arrow = to_arrow_schema(self._schema, timezone="UTC")
-        columns = selection(self._schema.names)
+        shape = Shape(self._options, self._schema)
         queue = literal(self._options.queue)
         with Fetcher(self._options.url, patience=self._options.retry_for) as fetcher:
             for piece in partition.value:
                 table = fetcher.table(
-                    f"select {columns} from holdfast.held({queue}, {piece.token}) m"
+                    f"select {shape.selection} from holdfast.held({queue}, {piece.token}) m"
                     f" where m.id between {piece.first_id} and {piece.last_id}"
                 )
-                yield from batches(table, arrow)
+                yield from shape.batches(table)
 
     def stop(self) -> None:
         """End the heartbeat. What is held is held until its lease is over: the query may come back for it."""
@@ -209,9 +207,7 @@ class Consumer:
         return haul.claims
 
     def _retried(self, call: Callable[[], T]) -> T:
-        return retried(
-            call, patience=self._options.retry_for, recover=self._recover, describe=self._options.url.redact
-        )
+        return self._claims.attempt(call, patience=self._options.retry_for, recover=self._recover)
 
     def _recover(self) -> None:
         self._claims.close()

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from .options import Options, Use
@@ -47,3 +53,9 @@ class HoldfastDataSource(DataSource):
         from .stream import stream_reader
 
         return stream_reader(Options.parse(self.options, Use.READ_STREAM), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """The stream write."""
+        from .stream_sink import BatchWriter
+
+        return BatchWriter(Options.parse(self.options, Use.WRITE_STREAM), schema, overwrite)
