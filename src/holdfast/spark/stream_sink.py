@@ -1,8 +1,8 @@
 """The stream write: each batch of a query is sent once.
 
-Tasks stage their rows, as in a batch write. The name of the write is Spark's id of the query and the number of the
-batch, which survive a restart from the checkpoint: a batch that is run again finds its name taken, and sends
-nothing. A name that the user gives would not do: under a new checkpoint, batch 0 would count as sent.
+Tasks stage their rows, as in a batch write. The name of the write is Spark's id of the query and the number
+of the batch, which survive a restart from the checkpoint: a batch that is run again finds its name taken, and
+sends nothing. A name that the user gives would not do: under a new checkpoint, batch 0 would count as sent.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class BatchPart(WriterCommitMessage):
     """What one task has staged, and for which write."""
 
     write_id: str
+    run: str
     part: Part
 
 
@@ -37,7 +38,7 @@ class BatchWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise OptionError("outputMode", "complete", "append or update: a queue is added to, never replaced")
+            raise OptionError("outputMode", "complete", "append or update: a queue is never replaced")
         check_columns(schema)
         self._options = options
         self._run = uuid4().hex
@@ -45,20 +46,18 @@ class BatchWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
         write_id, number = _whose()
-        return BatchPart(write_id, self._stage(write_id).fill(iterator, number))
+        part = Stage(self._options, write_id, self._run).fill(iterator, number)
+        return BatchPart(write_id, self._run, part)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Send what the tasks have staged, unless this batch was sent before."""
-        for write_id, parts in _by_write(messages).items():
-            self._stage(write_id).send(parts)
+        for (write_id, run), parts in _by_write(messages).items():
+            Stage(self._options, write_id, run).send(parts)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Remove what the tasks have staged."""
-        for write_id, parts in _by_write(messages).items():
-            self._stage(write_id).drop(parts)
-
-    def _stage(self, write_id: str) -> Stage:
-        return Stage(self._options, write_id, self._run)
+        for (write_id, run), parts in _by_write(messages).items():
+            Stage(self._options, write_id, run).drop(parts)
 
 
 def _whose() -> tuple[str, int]:
@@ -71,10 +70,10 @@ def _whose() -> tuple[str, int]:
     return f"{query}/{batch}", context.partitionId()
 
 
-def _by_write(messages: Sequence[WriterCommitMessage | None]) -> dict[str, list[Part]]:
-    """The parts, by the write they belong to: all of a batch have the same. Of a failed task there is none."""
-    found: dict[str, list[Part]] = {}
+def _by_write(messages: Sequence[WriterCommitMessage | None]) -> dict[tuple[str, str], list[Part]]:
+    """What tasks have staged, with the write and the run that they belong to: one, for all that did not fail."""
+    found: dict[tuple[str, str], list[Part]] = {}
     for message in messages:
         if isinstance(message, BatchPart):
-            found.setdefault(message.write_id, []).append(message.part)
+            found.setdefault((message.write_id, message.run), []).append(message.part)
     return found

@@ -1,4 +1,4 @@
-"""Tail of a log. The place is the last sequence number of a batch; how far is safe is holdfast.read's to say."""
+"""Tail of a log. The place is a batch's last sequence number; how far is safe is holdfast.read's to say."""
 
 from __future__ import annotations
 
