@@ -42,6 +42,9 @@ where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\\_%'
   and p.prorettype <> 'trigger'::regtype
 """
 FOR_TESTS_ONLY = {"set_clock"}
+# For those who read and write in bulk: holdfast.spark calls them itself.
+FOR_BULK_ONLY = {"open_stage", "check_staged", "json_errors", "send_staged", "drop_staged"}
+FOR_BULK_ONLY |= {"scan", "scan_bounds"}
 OF_THE_CLIENT_ONLY = {"close", "transaction", "bulk_send"}
 FILLED_IN_BY_THE_CLIENT = {"alone"}
 WAITING = {"wait"}
@@ -53,7 +56,7 @@ def functions(conn: psycopg.Connection[Any]) -> dict[str, dict[str, str]]:
     return {
         name: dict(zip(arguments, types, strict=True))
         for name, arguments, types in found
-        if name not in FOR_TESTS_ONLY
+        if name not in FOR_TESTS_ONLY | FOR_BULK_ONLY
     }
 
 

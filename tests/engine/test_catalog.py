@@ -28,6 +28,7 @@ SIGNATURES = {
     "ack": "queue text, token bigint, ids bigint[]?, strict boolean = false",
     "blocked_keys": 'queue text, "limit" integer = 100',
     "browse": "queue text, state text = 'ready'::text, \"limit\" integer = 100, after bigint?",
+    "check_staged": "queue text, stage bigint, after bigint = 0",
     "claim": "queue text, max integer = 1, lease interval?, consumer text?, alone boolean = false",
     "claims": "queue text, consumer text",
     "configure_defaults": "config jsonb",
@@ -36,9 +37,11 @@ SIGNATURES = {
     "discard": "queue text, ids bigint[]",
     "discard_key": "queue text, key text",
     "drop_queue": "queue text",
+    "drop_staged": "run text",
     "extend": "queue text, token bigint, lease interval?, ids bigint[]?, strict boolean = false",
     "held": "queue text, token bigint",
     "holders": "queue text, ids bigint[]",
+    "json_errors": "texts text[]",
     "leases": 'queue text, "limit" integer = 100',
     "listen": "queue text, patience interval = '00:00:30'::interval",
     "fast_mode": "",
@@ -50,6 +53,7 @@ SIGNATURES = {
     "next": "queue text, token bigint, max integer = 1, lease interval?, consumer text?,"
     " alone boolean = false, strict boolean = false",
     "now": "",
+    "open_stage": "queue text, write_id text, run text, part integer",
     "pause_queue": "queue text",
     "purge": 'queue text, states text[], "limit" integer = 10000',
     "queue_stats": "queue text",
@@ -68,11 +72,14 @@ SIGNATURES = {
     " tag text?, max_deliveries integer?, ordering_key text?, key text?, idempotency_key text?,"
     " alone boolean = false",
     "samples": "queue text, since timestamptz?, until timestamptz?",
+    "scan": "queue text, state text, lo bigint, hi bigint, since timestamptz?, until timestamptz?",
+    "scan_bounds": "queue text, state text, since timestamptz?, until timestamptz?, first bigint = 0",
     "send_batch": "queue text, payloads jsonb[], content_type text?, headers jsonb?, priority integer?,"
     " delay interval?, deliver_at timestamptz?, ttl interval?, expires_at timestamptz?, correlation_id uuid?,"
     " tag text?, max_deliveries integer?, ordering_key text?, key text?, idempotency_key text?,"
     " alone boolean = false",
     "send_many": "queue text, messages jsonb, alone boolean = false",
+    "send_staged": "queue text, write_id text, stages bigint[], messages bigint",
     "set_clock": "at timestamptz",
     "sweep": "queue text",
     "take_rate": "limiter text, rate double precision, burst integer?, want integer = 1,"
@@ -85,6 +92,7 @@ RESULTS = {
     "ack": "holdfast.settlement",
     "blocked_keys": "TABLE(key text, head bigint, since timestamptz, waiting bigint, reason text)",
     "browse": "SETOF holdfast.entry",
+    "check_staged": "TABLE(n bigint, code text, message text)",
     "claim": "SETOF holdfast.delivery",
     "claims": "TABLE(token bigint, messages integer, first_id bigint, last_id bigint, deadline timestamptz)",
     "configure_defaults": "jsonb",
@@ -93,9 +101,11 @@ RESULTS = {
     "discard": "bigint[]",
     "discard_key": "bigint[]",
     "drop_queue": "boolean",
+    "drop_staged": "bigint",
     "extend": "holdfast.settlement",
     "held": "SETOF holdfast.delivery",
     "holders": "TABLE(id bigint, token bigint, consumer text, deadline timestamptz)",
+    "json_errors": "TABLE(n bigint, message text)",
     "leases": "TABLE(consumer text, priority integer, messages integer, deadline timestamptz)",
     "listen": "text",
     "log_delete": "bigint",
@@ -107,6 +117,7 @@ RESULTS = {
     "nack": "holdfast.settlement",
     "next": "SETOF holdfast.delivery",
     "now": "timestamptz",
+    "open_stage": "bigint",
     "pause_queue": "boolean",
     "purge": "TABLE(purged integer, more boolean)",
     "queue_stats": "SETOF holdfast.stats",
@@ -123,8 +134,11 @@ RESULTS = {
     " depth bigint, ready bigint, scheduled bigint, blocked bigint, in_flight bigint,"
     " oldest_age interval, exact boolean, waiting jsonb, processing jsonb)",
     "send": "bigint",
+    "scan": "SETOF holdfast.entry",
+    "scan_bounds": "TABLE(lo bigint, hi bigint)",
     "send_batch": "bigint[]",
     "send_many": "bigint[]",
+    "send_staged": "TABLE(sent bigint, repeated boolean)",
     "set_clock": "void",
     "sweep": "integer",
     "take_rate": "holdfast.allowance",
@@ -138,21 +152,25 @@ STABLE = {
     "claims",
     "held",
     "holders",
+    "json_errors",
     "leases",
     "message",
     "queue_stats",
     "queues",
     "samples",
+    "scan",
+    "scan_bounds",
     "why",
 }
 # now() is inlined into every statement that uses it: a security definer would be called.
 INLINED = {"now"}
-# They read queue and lane rows, and no table that grows with the messages.
+# They read queue and lane rows at most, and no table that grows with the messages.
 CONFIGURING = {
     "configure_defaults",
     "configure_queue",
     "create_queue",
     "fast_mode",
+    "json_errors",
     "listen",
     "pause_queue",
     "queues",
@@ -377,7 +395,7 @@ def test_functions_do_not_read_the_clock_but_through_now(functions: list[dict[st
     assert readers <= measuring
 
 
-@pytest.mark.parametrize("table", ["lease", "gap", "boot", "tally", "probe", "inbox"])
+@pytest.mark.parametrize("table", ["lease", "gap", "boot", "tally", "probe", "inbox", "stage", "staged"])
 def test_volatile_tables_are_unlogged(conn: Conn, table: str) -> None:
     kind = conn.execute(
         "select relpersistence::text from pg_class where oid = %s::regclass", [f"holdfast.{table}"]
@@ -388,7 +406,18 @@ def test_volatile_tables_are_unlogged(conn: Conn, table: str) -> None:
 
 @pytest.mark.parametrize(
     "table",
-    ["queue", "lane", "message", "defaults", "limiter", "log", "tombstone", "archive_default", "sample"],
+    [
+        "queue",
+        "lane",
+        "message",
+        "defaults",
+        "limiter",
+        "log",
+        "tombstone",
+        "archive_default",
+        "sample",
+        "write",
+    ],
 )
 def test_durable_tables_are_logged(conn: Conn, table: str) -> None:
     kind = conn.execute(
