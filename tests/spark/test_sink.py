@@ -76,7 +76,7 @@ def test_a_write_that_is_aborted_leaves_nothing(database_url: str, queue: Engine
     assert (queue.stats()["depth"], staged(queue)) == (0, 0)
 
 
-BAD = {
+BAD: dict[str, list[Any]] = {
     "payload": ["1", "{", '"\0"', "4", '"\\u0000"', "6"],
     "priority": [0, 0, 0, 11, 0, 0],
 }
