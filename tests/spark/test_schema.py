@@ -1,4 +1,4 @@
-"""Columns: those of a read as the options ask for them, those of a write as a send takes them. Without Spark."""
+"""Columns: those of a read as the options ask for them, those of a write as a send takes them."""
 
 from __future__ import annotations
 

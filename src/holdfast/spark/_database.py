@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 
 import adbc_driver_postgresql.dbapi
 import psycopg
+import pyarrow as pa
 from adbc_driver_manager import Error as ArrowError
 
 from holdfast.client._errors import CODE_PREFIX, make_error, translated
@@ -18,6 +20,7 @@ from .options import Secret
 T = TypeVar("T")
 
 ATTEMPTS = 6
+SERVER_ERROR = re.compile(r"ERROR:  (.*)")
 FIRST_PAUSE = 0.5  # seconds; doubled each time
 
 
@@ -71,6 +74,10 @@ def arrow_errors(url: Secret) -> Iterator[None]:
         yield
     except ArrowError as error:
         raise _plain(error, url) from None
+    except pa.ArrowException as error:
+        # What goes wrong in the middle of an answer comes as text only.
+        found = SERVER_ERROR.search(str(error))
+        raise DatabaseError(url.redact(found[1] if found else str(error))) from None
 
 
 def persistently(call: Callable[[], T]) -> T:

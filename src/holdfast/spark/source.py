@@ -53,7 +53,9 @@ class MessageReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Which ids each task reads."""
         options = self._options
-        with calls(options.url) as connection:
+        with calls(options.url) as connection, connection.transaction():
+            for statement in self._snapshot_statements():
+                connection.execute(statement.encode())
             found = connection.execute(
                 "select lo, hi from holdfast.scan_bounds(%s, %s, %s, %s) order by 1",
                 [options.queue, options.state, options.since, options.until],
@@ -71,11 +73,15 @@ class MessageReader(DataSourceReader):
     @contextmanager
     def _snapshot(self) -> Iterator[Any]:
         with rows(self._options.url, autocommit=False) as cursor:
-            cursor.execute("set transaction isolation level repeatable read, read only")
-            if self._options.snapshot:
-                cursor.execute(f"set transaction snapshot '{self._options.snapshot}'")
-            cursor.execute(f"set local work_mem = '{WORK_MEMORY}'")
+            for statement in self._snapshot_statements():
+                cursor.execute(statement)
             yield cursor
+
+    def _snapshot_statements(self) -> Iterator[str]:
+        yield "set transaction isolation level repeatable read, read only"
+        if self._options.snapshot:
+            yield f"set transaction snapshot '{self._options.snapshot}'"
+        yield f"set local work_mem = '{WORK_MEMORY}'"
 
     def _range(self, cursor: Any, lo: int, hi: int) -> Iterator[pa.RecordBatch]:
         while lo < hi:
