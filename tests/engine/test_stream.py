@@ -1,6 +1,6 @@
 """What readers that keep a place build on.
 
-1. claims finds a consumer's open claims by its name: tokens, counts and the ids they lie between; nobody else's.
+1. claims finds a consumer's open claims by its name, and nobody else's: tokens, counts, range of ids.
 2. read_archive shows what ended in the order of its end, page by page, each once.
 3. Nothing that ends at the moment of the look is shown: another may end at the same time.
 4. A large claim is extended and shown as quickly as it is made.

@@ -71,7 +71,7 @@ def _whose() -> tuple[str, int]:
 
 
 def _by_write(messages: Sequence[WriterCommitMessage | None]) -> dict[tuple[str, str], list[Part]]:
-    """What tasks have staged, with the write and the run that they belong to: one, for all that did not fail."""
+    """What tasks have staged, by the write and the run they belong to; a failed task has left nothing."""
     found: dict[tuple[str, str], list[Part]] = {}
     for message in messages:
         if isinstance(message, BatchPart):
