@@ -17,6 +17,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
+from holdfast.spark._fetch import close_spare
+
 Row = dict[str, Any]
 # Between which calls a crash can come, in the order of a batch.
 POINTS = ("asked", "logged", "planned", "read", "written", "committed")
@@ -86,6 +88,7 @@ class FakeEngine:
     def stop(self) -> None:
         """End, whether in order or not: Spark calls stop in both cases, if it can."""
         self.reader.stop()
+        close_spare()
 
     def _run(self, batch: int, crash: str | None, reads: int) -> None:
         disk = self._disk
