@@ -53,9 +53,9 @@ def drained(frame: DataFrame, checkpoint: Path, sink: str, **options: str) -> St
 
 def payload_counts(engine: Engine, queue: str) -> Counter[Any]:
     """What a queue holds, whatever its state."""
+    of_queue = "(select id from holdfast.queue where name = %s)"
     rows = engine.conn.execute(
-        "select payload from holdfast.message where queue_id = (select id from holdfast.queue where name = %s)",
-        [queue],
+        f"select payload from holdfast.message where queue_id = {of_queue}".encode(), [queue]
     ).fetchall()
     return Counter(payload for (payload,) in rows)
 
