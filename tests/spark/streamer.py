@@ -1,8 +1,8 @@
 """A stream from queue q to queue out, in a process of its own, to be killed. Argument: the checkpoint.
 
 It drains q in batches of 500 and ends. What happens to it on the way, the environment says:
-HOLDFAST_TEST_FATE is a point and the number of a batch, as in "asked 2". At that point it kills the JVM; or, if
-HOLDFAST_TEST_NOTE names a file, it makes that file and takes a nap.
+HOLDFAST_TEST_FATE is a point and the number of a batch, as in "asked 2". At that point it kills the JVM; or,
+if HOLDFAST_TEST_NOTE names a file, it makes that file and takes a nap.
 """
 
 from __future__ import annotations
