@@ -28,11 +28,11 @@ def is_transient(error: BaseException) -> bool:
     code = getattr(error, "sqlstate", None)
     if code:
         return code in TRANSIENT_CODES or str(code).startswith(TRANSIENT_CLASSES)
-    if isinstance(error, psycopg.OperationalError):
-        return not any(words in str(error) for words in PERMANENT)
+    if any(words in str(error) for words in PERMANENT):
+        return False
     # ADBC says of a connection that broke only that input or output failed.
     status = getattr(getattr(error, "status_code", None), "name", "")
-    return status in {"IO", "TIMEOUT", "CANCELLED"}
+    return isinstance(error, psycopg.OperationalError) or status in {"IO", "TIMEOUT"}
 
 
 def retried(
