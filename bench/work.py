@@ -88,6 +88,19 @@ def read(size: int) -> Work:
     return work
 
 
+def call(name: str) -> Work:
+    """Calls one of the session's statements; each call counts as one."""
+
+    def work(session: Session) -> Step:
+        def step() -> int:
+            session.link.call(name, QUEUE.encode())
+            return 1
+
+        return step
+
+    return work
+
+
 def stats(session: Session) -> Step:
     """Asks for the queue's figures; each answer counts as one."""
 

@@ -23,6 +23,10 @@ STATEMENTS = {
     "queue => $1, token => $2, ids => $3::bigint[], delay => $4::interval)",
     "next": "select * from holdfast.next(queue => $1, token => $2, max => $3, alone => true)",
     "read": 'select seq, payload from holdfast.read(queue => $1, after => $2, "limit" => $3)',
+    "send_key": f"select holdfast.send($1, {FILLER}, key => n::text) from nextval('n') n",
+    "send_once": f"select holdfast.send($1, {FILLER}, idempotency_key => n::text) from nextval('n') n",
+    "take_rate": "select holdfast.take_rate($1, 1000000)",
+    "why": "select finding from holdfast.why(queue => $1)",
     "stats": "select depth from holdfast.queue_stats(queue => $1)",
 }
 NAME = QUEUE.encode()

@@ -19,7 +19,7 @@ KEYS = 1_000
 PRIORITIES = 11
 CHUNK = 10_000
 
-CONFIGURE = "select holdfast.configure_queue('%s', '{\"ordering\": \"%s\"}')"
+CONFIGURE = f"select holdfast.configure_queue('{QUEUE}', '%s')"
 LOG = "select holdfast.drop_queue('{0}'), holdfast.create_queue('{0}', '{{\"kind\": \"log\"}}')"
 LINED_UP = f"insert into holdfast.inbox (queue, payload, ordering_key) select '{QUEUE}', {FILLER}, %s"
 SPREAD = f"insert into holdfast.inbox (queue, payload, priority) select '{QUEUE}', {FILLER}, n % {PRIORITIES}"
@@ -27,7 +27,14 @@ PLAIN = f"insert into holdfast.inbox (queue, payload) select '{QUEUE}', {FILLER}
 
 
 def cases(scale: Scale) -> list[Case]:
-    return [*_order(scale), _scheduled(scale), _priorities(scale), *_log(scale)]
+    return [
+        *_order(scale),
+        _scheduled(scale),
+        _priorities(scale),
+        *_settings(scale),
+        *_calls(scale),
+        *_log(scale),
+    ]
 
 
 # --- order ---------------------------------------------------------------------------------------
@@ -51,7 +58,7 @@ def _line(name: str, ordering: str, keys: int, waiting: int, size: int, scale: S
 
     def ready(arena: Arena) -> Course:
         if _is_ours(arena):
-            arena.admin.run(CONFIGURE % (QUEUE, ordering))
+            arena.admin.run(CONFIGURE % f'{{"ordering": "{ordering}"}}')
             _fill(arena, LINED_UP % (f"'k' || n % {keys}" if keys else "null"), waiting)
         else:
             arena.preload(waiting)
@@ -89,6 +96,46 @@ def _priorities(scale: Scale) -> Case:
         return Course(arena.crew(1, work.claim_ack(BATCH)), scale.batches * BATCH)
 
     return Case("priorities", "priority", f"claim + ack ×100, {PRIORITIES} priorities", ready)
+
+
+# --- settings, and calls of their own ------------------------------------------------------------
+
+
+def _settings(scale: Scale) -> list[Case]:
+    keep, limit = '{"keep": ["done"]}', '{"throughput_limit": 1000000}'
+    return [
+        _configured("keep", "claim + ack ×100, done is kept", keep, BATCH, scale.batches * BATCH // 4),
+        _configured("limited", "claim + ack ×1, with a throughput limit", limit, 1, scale.singles),
+    ]
+
+
+def _configured(name: str, title: str, config: str, size: int, quota: int) -> Case:
+    def ready(arena: Arena) -> Course:
+        if _is_ours(arena):
+            arena.admin.run(CONFIGURE % config)
+        arena.preload(quota * 3 // 2 + 2_000)
+        return Course(arena.crew(1, work.claim_ack(size)), quota)
+
+    return Case(name, "setting", title, ready)
+
+
+def _calls(scale: Scale) -> list[Case]:
+    """Beside sends with a key stands pgmq's send, beside the others its figures."""
+    return [
+        _call("send_key", "send ×1 with a key", work.send(1), scale.singles),
+        _call("send_once", "send ×1 with an idempotency key", work.send(1), scale.singles),
+        _call("take_rate", "take_rate, per call", work.stats, scale.singles),
+        _call("why", "why of a queue with 10 k waiting, per call", work.stats, scale.stats_calls, 10_000),
+    ]
+
+
+def _call(name: str, title: str, beside: Work, calls: int, waiting: int = 1_000) -> Case:
+    def ready(arena: Arena) -> Course:
+        arena.admin.run("create sequence n")
+        arena.preload(waiting)
+        return Course(arena.crew(1, work.call(name) if _is_ours(arena) else beside), calls)
+
+    return Case(name.replace("_", "-"), "call", title, ready)
 
 
 # --- logs ----------------------------------------------------------------------------------------

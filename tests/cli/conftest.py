@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 PROGRAM = Path(sys.executable).parent / "holdfast"
 PATIENCE = 60.0  # seconds a command takes at most
+NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +72,24 @@ def run(database_url: str) -> Run:
         return execute(*words, env=environment(database_url), stdin=stdin)
 
     return running
+
+
+@contextmanager
+def started(
+    *words: str, cwd: Path | None = None, database_url: str | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """A command that runs until it is told to end; killed if it does not."""
+    with subprocess.Popen(
+        [str(PROGRAM), *words],
+        env=environment(database_url),
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()

@@ -73,5 +73,5 @@ def test_replay_says_how_to_go_on(run: Run, conn: psycopg.Connection[Any]) -> No
 
     text = run("replay", "orders", "--limit", "1").out
 
-    assert text.startswith("Sent 1 messages of orders once more. To go on: --from ")
+    assert text.startswith("Sent 1 message of orders once more. To go on: --from ")
     assert run("replay", "orders", "--to", "2020-01-01").out == "Sent 0 messages of orders once more.\n"

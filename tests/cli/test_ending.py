@@ -16,11 +16,9 @@ from psycopg.conninfo import make_conninfo
 
 from holdfast.cli._ending import advice
 from holdfast.database import URL_VARIABLE
-from tests.cli.conftest import PATIENCE, PROGRAM, Run, environment, execute
+from tests.cli.conftest import NOWHERE, PATIENCE, PROGRAM, Run, environment, execute
 from tests.fix_database import fresh_database
 from tests.waiting import eventually
-
-NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 
 
 def test_an_error_of_holdfast_exits_with_1_and_says_code_and_hint(run: Run) -> None:
@@ -45,6 +43,57 @@ def test_plain_text_is_advised_where_it_can_be_sent(run: Run) -> None:
     assert json.loads(sent.err)["error"]["message"].endswith("; for plain text use --text")
     assert "'plain' is not JSON" in configured.err
     assert "--text" not in configured.err
+
+
+def test_no_digit_of_a_number_is_lost_on_the_way(
+    run: Run, conn: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    number = "12345678901234567890.123456789012345678"
+    (tmp_path / "file").write_text(f"{number}\n{'9' * 5000}\n")
+    run("queue", "create", "orders")
+
+    run("send", "orders", number)
+    run("send", "orders", "--file", str(tmp_path / "file"))
+
+    sent = [row[0] for row in conn.execute("select payload::text from holdfast.message order by id")]
+    assert sent == [number, number, "9" * 5000]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("send", "orders", "{}", "--deliver-at", "9999-12-31T23:59:59-14:00"),
+        ("send", "orders", "[" * 50_000),
+        ("claim", "orders", "-n", "99999999999999999999"),
+        ("log", "read", "orders", "--after", "99999999999999999999"),
+        ("log", "delete", "orders", "99999999999999999999", "--yes"),
+    ],
+    ids=["time", "nesting", "count", "after", "seq"],
+)
+def test_what_nothing_can_hold_is_a_usage_error(run: Run, words: tuple[str, ...]) -> None:
+    answer = run(*words)
+
+    assert answer.code == 2
+    assert "Traceback" not in answer.err
+    assert len(answer.err) < 2000
+
+
+def test_a_full_disk_is_told(database_url: str, conn: psycopg.Connection[Any]) -> None:
+    conn.execute("select holdfast.create_queue('orders')")
+
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [str(PROGRAM), "queue", "list", "--json"],
+            env=environment(database_url),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE,
+        )
+
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_an_error_for_machines_is_one_json_object_on_stderr(run: Run) -> None:

@@ -35,7 +35,7 @@ def test_records_are_deleted_and_shown_as_such(run: Run) -> None:
     records = run("log", "read", "events", "--json").lines
 
     assert by_tag == {"queue": "events", "deleted": 2}
-    assert by_number == "Deleted 1 records of events.\n"
+    assert by_number == "Deleted 1 record of events.\n"
     assert [(record["kind"], record["from_seq"], record["to_seq"]) for record in records] == [
         ("deleted", 1, 3),
         ("record", 4, 4),

@@ -66,9 +66,7 @@ def test_extend_holds_messages_longer(
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_token_that_holds_nothing_exits_with_5(
-    run: Run, claimed: tuple[str, list[str]], verb: str
-) -> None:
+def test_a_token_that_holds_nothing_exits_with_5(run: Run, claimed: tuple[str, list[str]], verb: str) -> None:
     _, ids = claimed
 
     everything = run(verb, "orders", "4711")

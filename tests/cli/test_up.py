@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +17,10 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.cli.up import keep_in_order, without_password
-from tests.cli.conftest import PATIENCE, PROGRAM, environment, execute
+from holdfast.embedded import EmbeddedPostgres
+from holdfast.migrate import migrate
+from tests.cli.conftest import NOWHERE, PATIENCE, environment, execute, started
 from tests.waiting import eventually
-
-
-@contextmanager
-def started(
-    *words: str, cwd: Path, database_url: str | None = None
-) -> Iterator[subprocess.Popen[str]]:
-    """holdfast up in a folder; killed at the end if it still runs."""
-    with subprocess.Popen(
-        [str(PROGRAM), "up", *words],
-        env=environment(database_url),
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> str:
@@ -62,7 +44,7 @@ def is_gone(url: str) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_up_serves_until_a_signal_and_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
-    with started("--json", cwd=tmp_path) as process:
+    with started("up", "--json", cwd=tmp_path) as process:
         up = json.loads(read_until(process, "url"))
         beside = execute("send", "demo", '{"from": "beside"}', env=environment(), cwd=tmp_path)
         with psycopg.connect(up["url"]) as connection:
@@ -80,7 +62,7 @@ def test_up_serves_until_a_signal_and_cleans_up(tmp_path: Path, number: signal.S
 def test_up_tells_people_how_to_go_on_and_touches_no_message_of_theirs(tmp_path: Path) -> None:
     texts = []
     for _ in range(2):
-        with started(cwd=tmp_path) as process:
+        with started("up", cwd=tmp_path) as process:
             texts.append(read_until(process, "Ctrl-C ends it."))
             execute("send", "demo", "1", env=environment(), cwd=tmp_path)
             process.send_signal(signal.SIGINT)
@@ -97,7 +79,7 @@ def test_up_tells_people_how_to_go_on_and_touches_no_message_of_theirs(tmp_path:
 
 
 def test_ctrl_c_while_it_starts_exits_with_130(tmp_path: Path) -> None:
-    with started(cwd=tmp_path) as process:
+    with started("up", cwd=tmp_path) as process:
         eventually((tmp_path / ".holdfast" / "users").exists, what="it is starting", timeout=PATIENCE)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE)
@@ -119,9 +101,9 @@ def test_a_database_of_yours_gets_no_queue_and_its_password_is_not_shown(
 ) -> None:
     password = str(conninfo_to_dict(empty_database_url)["password"])
 
-    with started(cwd=tmp_path, database_url=empty_database_url) as process:
+    with started("up", cwd=tmp_path, database_url=empty_database_url) as process:
         text = ended_text(process)
-    with started("--json", "--database-url", empty_database_url, cwd=tmp_path) as process:
+    with started("up", "--json", "--database-url", empty_database_url, cwd=tmp_path) as process:
         document = json.loads(read_until(process, "url"))
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE)
@@ -142,7 +124,7 @@ def test_a_database_of_yours_gets_no_queue_and_its_password_is_not_shown(
 
 
 def test_a_database_of_yours_gets_the_demo_when_asked(empty_database_url: str, tmp_path: Path) -> None:
-    with started("--demo", cwd=tmp_path, database_url=empty_database_url) as process:
+    with started("up", "--demo", cwd=tmp_path, database_url=empty_database_url) as process:
         text = ended_text(process)
 
     assert "Sent, claimed and acked 3 messages in the queue demo" in text
@@ -158,36 +140,83 @@ def test_secrets_are_taken_out_of_every_form_of_address() -> None:
     }
 
 
+def at(url: str) -> Callable[[], AbstractContextManager[str]]:
+    return lambda: nullcontext(url)
+
+
+@contextmanager
+def upkeep(reach: Callable[[], AbstractContextManager[str]], notes: list[str]) -> Iterator[None]:
+    over = threading.Event()
+    thread = threading.Thread(target=keep_in_order, args=(reach, over, notes.append, 0.05))
+    thread.start()
+    yield
+    over.set()
+    thread.join(timeout=PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_upkeep_brings_an_embedded_server_back(tmp_path: Path) -> None:
+    notes = list[str]()
+    server = EmbeddedPostgres(data_dir=tmp_path / "data")
+    with server as url:
+        migrate(url)
+        with upkeep(lambda: EmbeddedPostgres(data_dir=tmp_path / "data"), notes):
+            assert server.pid is not None
+            os.kill(server.pid, signal.SIGKILL)
+            eventually(lambda: not is_gone(url), what="the server is up again", timeout=PATIENCE)
+
+
+def test_upkeep_tells_when_it_works_again(database_url: str) -> None:
+    notes, urls = list[str](), iter([NOWHERE])
+
+    with upkeep(lambda: nullcontext(next(urls, database_url)), notes):
+        eventually(lambda: len(notes) == 2, what="both are told", timeout=PATIENCE)
+
+    assert notes[0].startswith("maintain() failed")
+    assert notes[1] == "maintain() works again."
+
+
+def test_upkeep_rests_while_the_clock_is_set(database_url: str, conn: psycopg.Connection[Any]) -> None:
+    conn.execute("""select holdfast.create_queue('orders', '{"ttl": "1 day"}')""")
+    conn.execute("select holdfast.send('orders', '1')")
+    conn.execute("select holdfast.set_clock('2100-01-01Z')")
+    rounds = list[str]()
+
+    def reach() -> AbstractContextManager[str]:
+        rounds.append(database_url)
+        return nullcontext(database_url)
+
+    with upkeep(reach, []):
+        eventually(lambda: len(rounds) > 3, what="some rounds have passed", timeout=PATIENCE)
+
+    assert conn.execute("select count(*) from holdfast.message").fetchone() == (1,)
+
+
 def test_upkeep_goes_on_until_it_is_over(database_url: str, conn: psycopg.Connection[Any]) -> None:
     conn.execute("select holdfast.create_queue('orders')")
     conn.execute("select holdfast.send('orders', '1')")
     conn.execute("select holdfast.claim('orders', lease => '100 ms')")
-    over, notes = threading.Event(), list[str]()
-    upkeep = threading.Thread(target=keep_in_order, args=(database_url, over, notes.append, 0.05))
+    notes = list[str]()
 
-    upkeep.start()
-    eventually(
-        lambda: conn.execute("select count(*) from holdfast.lease").fetchone() == (0,),
-        what="maintain took back what the lease held",
-        timeout=PATIENCE,
-    )
-    over.set()
-    upkeep.join(timeout=PATIENCE)
+    with upkeep(at(database_url), notes):
+        eventually(
+            lambda: conn.execute("select count(*) from holdfast.lease").fetchone() == (0,),
+            what="maintain took back what the lease held",
+            timeout=PATIENCE,
+        )
 
-    assert not upkeep.is_alive()
     assert notes == []
 
 
 def test_upkeep_that_fails_is_tried_again_and_told_once() -> None:
-    over, notes = threading.Event(), list[str]()
-    nowhere = "postgresql://nobody@127.0.0.1:1/nothing"
-    upkeep = threading.Thread(target=keep_in_order, args=(nowhere, over, notes.append, 0.01))
+    notes, rounds = list[str](), list[str]()
 
-    upkeep.start()
-    eventually(lambda: len(notes) > 0, what="it is told", timeout=PATIENCE)
-    over.wait(0.2)
-    over.set()
-    upkeep.join(timeout=PATIENCE)
+    def reach() -> AbstractContextManager[str]:
+        rounds.append("another")
+        return nullcontext(NOWHERE)
+
+    with upkeep(reach, notes):
+        eventually(lambda: len(rounds) > 4, what="it was tried again", timeout=PATIENCE)
 
     assert len(notes) == 1
-    assert notes[0].startswith("maintain() failed, and is tried again every 0.01 s: ")
+    assert notes[0].startswith("maintain() failed, and is tried again every 0.05 s: ")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 import pytest
 
-from tests.cli.conftest import PATIENCE, PROGRAM, Run, environment
+from tests.cli.conftest import PATIENCE, Run, started
 
 Conn = psycopg.Connection[Any]
 
@@ -23,24 +20,6 @@ def orders(conn: Conn) -> Conn:
     conn.execute("select holdfast.create_queue('orders')")
     conn.execute("select holdfast.send('orders', '1')")
     return conn
-
-
-@contextmanager
-def started(*words: str, database_url: str) -> Iterator[subprocess.Popen[str]]:
-    """A command that runs until it is told to end; killed if it does not."""
-    with subprocess.Popen(
-        [str(PROGRAM), *words],
-        env=environment(database_url),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
 
 
 def test_why_says_what_stands_in_the_way_and_what_to_do(run: Run, orders: Conn) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -100,6 +101,42 @@ async def test_a_server_that_is_not_there_is_reported_at_once(open_client: Open)
     async with asyncio.timeout(10):
         with pytest.raises(psycopg.OperationalError, match="connection"):
             await client.queues()
+
+
+@pytest.fixture
+def crowded(database_url: str, conn: psycopg.Connection[Any]) -> Iterator[str]:
+    """The URL of a user who may open two connections; client_test_crowded."""
+    conn.execute(
+        "create role client_test_crowded login password 'secret' connection limit 2 in role holdfast_admin"
+    )
+    yield f"postgresql://client_test_crowded:secret@{database_url.rpartition('@')[2]}"
+    conn.execute("drop role client_test_crowded")
+
+
+async def test_a_client_whose_pool_did_not_open_in_time_works_later(
+    crowded: str, conn: psycopg.Connection[Any], open_client: Open
+) -> None:
+    client = open_client(crowded, min_size=3, max_size=3, timeout=1)
+    with pytest.raises(psycopg.OperationalError):
+        await client.queues()
+
+    conn.execute("alter role client_test_crowded connection limit -1")
+
+    assert await client.queues() == []
+    await client.close()
+
+
+async def test_a_client_whose_first_call_was_cancelled_works_later(
+    crowded: str, conn: psycopg.Connection[Any]
+) -> None:
+    async with AsyncHoldfast(crowded, min_size=3, max_size=3) as client:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await client.queues()
+
+        conn.execute("alter role client_test_crowded connection limit -1")
+
+        assert await client.queues() == []
 
 
 async def test_concurrent_first_calls_open_one_pool(client: AsyncHoldfast) -> None:

@@ -10,9 +10,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import psycopg
+from psycopg.pq import Escaping
 
 # A statement ends with a semicolon or psql's \gset at the end of a line; "-- → x" behind it is its answer.
 END = re.compile(r"(;|\\gset)[ \t]*(?:-- (?:→ (.*)|.*))?$", re.MULTILINE)
+
+# What psql leaves as it is (quotes, comments, casts), and its variables: plain, as a literal, as a name.
+WORD = re.compile(
+    r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$ | --[^\n]* | /\*.*?\*/ | ::
+      | :(?P<plain>\w+) | :'(?P<literal>\w+)' | :"(?P<name>\w+)" """,
+    re.DOTALL | re.VERBOSE,
+)
 
 
 def statements(block: str) -> Iterator[tuple[str, bool, str | None]]:
@@ -26,7 +34,7 @@ def statements(block: str) -> Iterator[tuple[str, bool, str | None]]:
 
 
 class Reader:
-    """Runs SQL as psql would, with \\gset, and Python as the interpreter would; `url` is the database."""
+    """Runs SQL as psql does, variables too, and Python as the interpreter does; `url` is the database."""
 
     def __init__(self, connection: psycopg.Connection[Any], url: str) -> None:
         self._connection = connection
@@ -53,13 +61,26 @@ class Reader:
             assert result.ntuples == 1, f"\\gset needs one row: {statement}"
             for column in range(result.nfields):
                 name, value = result.fname(column), result.get_value(0, column)
-                if name is not None and value is not None:
+                assert name is not None
+                if value is None:
+                    self._variables.pop(name.decode(), None)
+                else:
                     self._variables[name.decode()] = value.decode()
 
     def _filled(self, statement: str) -> str:
-        for name, value in self._variables.items():
-            statement = re.sub(rf"(?<![:\w]):{name}\b", value, statement)
-        return statement
+        return WORD.sub(self._value, statement)
+
+    def _value(self, word: re.Match[str]) -> str:
+        """What psql puts in the place of a word: a variable that is not set stays as it stands."""
+        value = self._variables.get(word["plain"] or word["literal"] or word["name"] or "")
+        if value is None:
+            return word[0]
+        escaping = Escaping(self._connection.pgconn)
+        if word["literal"]:
+            return bytes(escaping.escape_literal(value.encode())).decode()
+        if word["name"]:
+            return bytes(escaping.escape_identifier(value.encode())).decode()
+        return value
 
     def _run_python(self, block: str, where: str) -> None:
         code = compile(block, where, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)

@@ -30,13 +30,9 @@ def test_every_code_in_the_source_is_documented() -> None:
 
 
 def test_name_class_and_status_are_those_of_the_exceptions() -> None:
-    documented = {
-        code: (cells[0], quoted(cells[1])[0], int(cells[2])) for code, cells in listed().items()
-    }
+    documented = {code: (cells[0], quoted(cells[1])[0], int(cells[2])) for code, cells in listed().items()}
 
-    assert documented == {
-        code: (kind.name, kind.__name__, kind.http_status) for code, kind in ERRORS.items()
-    }
+    assert documented == {code: (kind.name, kind.__name__, kind.http_status) for code, kind in ERRORS.items()}
 
 
 def test_every_code_has_a_meaning() -> None:

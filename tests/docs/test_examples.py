@@ -3,11 +3,13 @@
 1. Blocks of a page run in their order, against one fresh database; promised answers are those given.
 2. A block says what it is: sql and python run; sh, text and mermaid do not, and there is no other kind.
 3. The command lines in sh blocks name commands and make targets that exist.
+4. Pages do not get in each other's way: a reader may run one after the other in one database.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +24,50 @@ from tests.docs.session import Reader, statements
 RUNNING = {"sql", "python"}
 SHOWN = {"sh", "text", "mermaid"}
 CLIENT = ROOT / "docs" / "client.md"  # tests/client/test_examples.py runs it
-RUNNABLE = [
-    page for page in PAGES if page != CLIENT and any(language in RUNNING for language, _ in blocks(page))
-]
+WITH_EXAMPLES = [page for page in PAGES if any(language in RUNNING for language, _ in blocks(page))]
+RUNNABLE = [page for page in WITH_EXAMPLES if page != CLIENT]
+LAST = ROOT / "docs" / "operations.md"  # it ends with how to uninstall
+MADE = re.compile(r"""create_queue\(\s*['"]([^'"]+)['"]|holdfast queue create ([\w.:-]+)""")
+
+
+def queues_made(page: Path) -> set[str]:
+    """The queues that a page's examples create."""
+    return {
+        sql or shell
+        for language, block in blocks(page)
+        if language in RUNNING | {"sh"}
+        for sql, shell in MADE.findall(block)
+    }
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.name)
 def test_every_example_of_a_page_runs(page: Path, conn: psycopg.Connection[Any], database_url: str) -> None:
-    reader = Reader(conn, database_url)
+    run(page, conn, database_url)
 
+
+def test_pages_run_one_after_the_other_in_one_database(
+    conn: psycopg.Connection[Any], database_url: str
+) -> None:
+    for page in sorted(WITH_EXAMPLES, key=lambda page: page == LAST):
+        run(page, conn, database_url)
+
+
+def run(page: Path, connection: psycopg.Connection[Any], url: str) -> None:
+    """Type all examples of a page."""
+    reader = Reader(connection, url)
     for number, (language, block) in enumerate(blocks(page)):
         if language in RUNNING:
             reader.run(language, block, f"{page.name}, block {number}")
+
+
+def test_no_two_pages_create_a_queue_of_the_same_name() -> None:
+    makers = defaultdict(list)
+    for page in PAGES:
+        for name in queues_made(page):
+            makers[name].append(page.relative_to(ROOT).as_posix())
+
+    assert len(makers) > 10
+    assert {name: pages for name, pages in makers.items() if len(pages) > 1} == {}
 
 
 def test_examples_are_found_where_they_are_expected() -> None:
@@ -78,3 +112,16 @@ def test_a_broken_promise_is_noticed(conn: psycopg.Connection[Any], database_url
 
     with pytest.raises(AssertionError, match="select :seven"):
         reader.run("sql", "select :seven;   -- → 8\n", "here")
+
+
+def test_variables_are_filled_in_as_psql_does(conn: psycopg.Connection[Any], database_url: str) -> None:
+    reader = Reader(conn, database_url)
+
+    reader.run("sql", "select 'it''s' as word, 7 as seven, null as nothing \\gset\n", "here")
+
+    reader.run("sql", "select :'word';   -- → it's\n", "here")
+    reader.run("sql", """select "it's" from (select 1 as :"word") s;   -- → 1\n""", "here")
+    reader.run("sql", "select :seven::text || ':seven' || ':''seven''';   -- → 7:seven:'seven'\n", "here")
+    reader.run("sql", "select $$:seven$$ /* :word */;   -- → :seven\n", "here")
+    with pytest.raises(psycopg.errors.SyntaxError):
+        reader.run("sql", "select :nothing;\n", "here")

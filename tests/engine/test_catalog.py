@@ -8,6 +8,7 @@
 5. Nothing can be executed, read or written by PUBLIC, except for the migrator's record.
 6. Arguments have the names and order of the contract.
 7. No exception block in the hot verbs: it would cost a subtransaction.
+8. Every use of advisory locks has a class of its own, and no function makes one up.
 """
 
 from __future__ import annotations
@@ -425,3 +426,17 @@ def test_durable_tables_are_logged(conn: Conn, table: str) -> None:
     )
 
     assert kind.fetchone() == ("p",)
+
+
+def test_every_use_of_advisory_locks_has_a_class_of_its_own(
+    conn: Conn, functions: list[dict[str, Any]]
+) -> None:
+    classes = {row["name"] for row in functions if re.fullmatch(r"_\w+_lock", row["name"])}
+    numbers = [conn.execute(f"select holdfast.{name}()".encode()).fetchone() for name in sorted(classes)]
+    takers = {
+        row["name"]: set(re.findall(r"advisory_xact_lock\(([^,]+),", row["body"] or "")) for row in functions
+    }
+    made_up = {name: taken for name, taken in takers.items() if taken - {f"holdfast.{c}()" for c in classes}}
+
+    assert len(set(numbers)) == len(classes) == 10
+    assert made_up == {"_lock_keys": {"class"}}

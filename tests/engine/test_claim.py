@@ -286,6 +286,18 @@ def test_due_messages_are_cut_at_sixteen_mebibytes_too(queue: Engine) -> None:
     assert len(first) + len(second) == 20
 
 
+def test_due_messages_of_an_ordered_queue_are_cut_at_sixteen_mebibytes_too(engine: Engine) -> None:
+    engine.create("q", ordering="key")
+    for n in range(40):
+        send_bytes(engine, MIB, delay="1 s", ordering_key=f"line {n}")
+    engine.at(T0 + timedelta(seconds=1))
+
+    taken = [len(engine.claim(40)) for _ in range(3)]
+
+    assert all(14 <= count <= 17 for count in taken[:2])
+    assert sum(taken) == 40
+
+
 def test_a_message_over_sixteen_mebibytes_goes_alone(engine: Engine) -> None:
     engine.create("q", max_payload=20 * MIB)
     send_bytes(engine, 17 * MIB)

@@ -23,6 +23,12 @@ SENDS: dict[str, Sending] = {
     "send_many": lambda engine, alone: engine.value(
         "send_many", queue="q", messages=Jsonb([{}]), alone=alone
     ),
+    "send with a key": lambda engine, alone: engine.send(1, key="k", alone=alone),
+    "send with an idempotency key": lambda engine, alone: engine.send(1, idempotency_key="k", alone=alone),
+    "send_batch with a key": lambda engine, alone: engine.send_numbers(2, key="k", alone=alone),
+    "send_many with a key": lambda engine, alone: engine.value(
+        "send_many", queue="q", messages=Jsonb([{"key": "k"}]), alone=alone
+    ),
 }
 
 
@@ -47,6 +53,18 @@ def test_only_a_send_of_its_own_to_a_fast_queue_does_not_wait(
     assert within == expected
     assert commits(engine) == "on"
     assert engine.stats()["depth"] >= 1
+
+
+@pytest.mark.parametrize("how", SENDS)
+@pytest.mark.parametrize(("alone", "expected"), [(True, "off"), (False, "on")])
+def test_it_is_the_same_for_lines(engine: Engine, how: str, alone: bool, expected: str) -> None:
+    engine.create("q", durability="fast", ordering="key")
+
+    with engine.conn.transaction():
+        SENDS[how](engine, alone)
+        within = commits(engine)
+
+    assert within == expected
 
 
 def test_a_refused_send_changes_nothing(engine: Engine) -> None:

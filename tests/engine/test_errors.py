@@ -66,6 +66,8 @@ def one_limiter_too_many(engine: Engine) -> None:
             "insert into holdfast.limiter (name) select 'x' || n from generate_series(1, 10000) n"
         )
         engine.rows("take_rate", limiter="a", rate=1)
+
+
 def settle_in(verb: str) -> Scenario:
     """Settle an ordered message, with a snapshot that may be too old to see who waits behind it."""
 
@@ -107,6 +109,8 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH602", "claim", call("claim", queue="log")),
     ("QH602", "ack", call("ack", queue="log", token=7)),
     ("QH602", "target", call("redrive", target="log")),
+    ("QH602", "replay", call("replay", target="log")),
+    ("QH602", "replay a log", call("replay", queue="log")),
     ("QH603", "delete", call("log_delete", seqs=[1])),
     ("QH603", "lanes", call("read", queue="lanes")),
     ("QH604", "delay", call("send", queue="log", delay="1 s")),
@@ -115,6 +119,8 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH701", "rate", rate(rate=0)),
     ("QH701", "burst", rate(burst=0)),
     ("QH701", "want", rate(want=2)),
+    ("QH701", "ten years to fill", rate(rate=0.000001, burst=1_000_000)),
+    ("QH701", "just over", rate(rate=0.000001, burst=316)),
     ("QH702", "name", rate(limiter="")),
     ("QH703", "too many", one_limiter_too_many),
     ("QH101", "send", call("send", queue="nowhere")),

@@ -6,12 +6,13 @@
    beside it.
 3. A released message was not worked on: it can be replaced.
 4. Of an idempotency key one message lives: the same payload answers with its id, another is an error.
-   Once it has ended, in whatever way but death, the key is free.
+   Once it has ended, in whatever way but death, the key is free; so too once its time to live is over,
+   unless it is in flight.
 5. A dead letter keeps its keys in origin, and gets them back when it is sent back, an idempotency key
-   only if it is free.
+   only if it is free. Where a message of its key lives it is not sent back; of several, the first is.
 6. Batches treat keys as single sends do, one after the other.
 7. discard_key ends the messages of a key.
-8. A key goes with an ordering key: what replaces a message has its place in the line.
+8. A key goes with an ordering key: what replaces a message has its place in the line, and its own delay.
 """
 
 from __future__ import annotations
@@ -174,6 +175,45 @@ def test_once_the_message_has_ended_its_key_is_free(queue: Engine, end: str) -> 
 # --- 5: dead letters -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("payload", [1, 2])
+@pytest.mark.parametrize("options", [{}, {"delay": "1 s"}])
+def test_a_message_that_has_expired_has_given_its_key_up(
+    queue: Engine, options: dict[str, Any], payload: int
+) -> None:
+    queue.value("configure_queue", queue="q", config={"keep": ["expired"]})
+    first = queue.send(1, idempotency_key="k", ttl="10 s", **options)
+    queue.at(T0 + 10 * SECOND)
+
+    second = queue.send(payload, idempotency_key="k", ttl="1 h")
+
+    assert second != first
+    assert queue.row("message", queue="q", id=first)["state"] == "expired"
+    assert [row["id"] for row in queue.claim(10)] == [second]
+
+
+def test_a_message_in_flight_keeps_its_key_over_its_time_to_live(queue: Engine) -> None:
+    first = queue.send(1, idempotency_key="k", ttl="10 s")
+    token = queue.claim_one()["token"]
+    queue.at(T0 + 11 * SECOND)
+
+    assert queue.send(1, idempotency_key="k") == first
+    assert queue.settle("ack", token) == ([first], [])
+
+
+def test_the_line_of_an_expired_message_goes_on_when_its_key_is_used_again(engine: Engine) -> None:
+    engine.create("q", ordering="key")
+    engine.send(1, idempotency_key="k", ordering_key="a", ttl="10 s", delay="5 s")
+    engine.send(2, ordering_key="a")
+    assert engine.claim(10) == []
+    engine.at(T0 + 11 * SECOND)
+
+    engine.send(3, idempotency_key="k", ordering_key="a")
+
+    (row,) = engine.claim(10)
+    engine.settle("ack", row["token"])
+    assert [row["payload"], *payloads(engine.claim(10))] == [2, 3]
+
+
 def test_a_dead_letter_keeps_its_keys_in_its_origin_and_gets_them_back(queue: Engine) -> None:
     queue.create("p")
     for name, options in (("q", {"idempotency_key": "i"}), ("p", {"key": "k"})):
@@ -204,6 +244,67 @@ def test_two_deaths_of_one_key_are_two_dead_letters(queue: Engine) -> None:
 
     assert len(moved) == 2
     assert sorted(payloads(queue.claim(10))) == [1, 2]
+
+
+def redrive(engine: Engine, **options: Any) -> list[Any]:
+    """Send dead letters back; their payloads."""
+    moved = [row["new_id"] for row in engine.rows("redrive", queue="q", **options)]
+    return [engine.row("message", queue=options.get("target", "q"), id=id)["payload"] for id in moved]
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_dead_letter_stays_where_it_is_while_a_newer_message_of_its_key_lives(
+    queue: Engine, held: bool
+) -> None:
+    grave = queue.kill(queue.send(1, key="k", max_deliveries=1))
+    newer = queue.send(2, key="k")
+    token = queue.claim_one()["token"] if held else None
+
+    assert redrive(queue) == []
+    assert [row["id"] for row in queue.rows("browse", queue="q", state="dead")] == [grave]
+
+    queue.settle("ack", token or queue.claim_one()["token"], [newer])
+    assert redrive(queue) == [1]
+
+
+def test_those_that_stay_do_not_keep_others_from_being_sent_back(queue: Engine) -> None:
+    for n in range(5):
+        queue.kill(queue.send(n, key="k", max_deliveries=1))
+    queue.kill(queue.send("other", max_deliveries=1))
+    queue.send(5, key="k")
+
+    assert redrive(queue, limit=2) == ["other"]
+
+
+def test_of_several_dead_letters_of_a_key_the_first_is_sent_back(queue: Engine) -> None:
+    for n in (1, 2):
+        queue.kill(queue.send(n, key="k", max_deliveries=1))
+    queue.kill(queue.send(3, key="l", max_deliveries=1))
+
+    assert redrive(queue) == [1, 3]
+    assert redrive(queue) == []
+    assert payloads(queue.claim(10)) == [1, 3]
+
+
+def test_in_another_line_or_queue_a_message_of_the_same_key_is_another(engine: Engine) -> None:
+    engine.create("q", ordering="key")
+    engine.create("elsewhere")
+    for n in (1, 2):
+        engine.kill(engine.send(n, key="k", ordering_key="a", max_deliveries=1))
+    engine.send(3, key="k", ordering_key="b")
+
+    assert redrive(engine, limit=1) == [1]
+    assert redrive(engine, target="elsewhere") == [2]
+
+
+def test_what_replaces_a_message_that_was_dead_has_no_origin(queue: Engine) -> None:
+    queue.kill(queue.send(1, key="k", max_deliveries=1))
+    redrive(queue)
+    queue.send(2, key="k")
+
+    row = queue.claim_one()
+
+    assert (row["payload"], row["origin"], row["last_error"]) == (2, None, None)
 
 
 # --- 6, 7: batches, discard ---------------------------------------------------------------------------------
@@ -273,3 +374,52 @@ def test_the_same_key_in_another_line_is_another_message(engine: Engine) -> None
     engine.create("q", ordering="key")
 
     assert engine.send(1, ordering_key="a", key="k") != engine.send(2, ordering_key="b", key="k")
+
+
+def parked(engine: Engine) -> tuple[int, int]:
+    """A line of three: the first in flight, the second, with a key, parked; its id and the first's token."""
+    engine.create("q", ordering="key")
+    engine.send(1, ordering_key="a")
+    second = engine.send(2, ordering_key="a", key="k")
+    engine.send(3, ordering_key="a")
+    (head,) = engine.claim(10)
+    assert engine.stats()["blocked"] == 2
+    return second, head["token"]
+
+
+def test_the_delay_of_what_replaces_a_parked_message_counts(engine: Engine) -> None:
+    second, token = parked(engine)
+
+    assert engine.send("late", ordering_key="a", key="k", delay="10 s") == second
+
+    engine.settle("ack", token)
+    assert engine.claim(10) == []
+    engine.at(T0 + 10 * SECOND)
+    (row,) = engine.claim(10)
+    engine.settle("ack", row["token"])
+    assert [row["payload"], *payloads(engine.claim(10))] == ["late", 3]
+
+
+def test_a_delay_that_is_over_before_the_head_ends_parks_the_message_again(engine: Engine) -> None:
+    _, token = parked(engine)
+    engine.send("late", ordering_key="a", key="k", delay="10 s")
+    engine.at(T0 + 10 * SECOND)
+
+    assert engine.claim(10) == []
+    assert engine.stats()["blocked"] == 2
+    engine.settle("ack", token)
+
+    (row,) = engine.claim(10)
+    engine.settle("ack", row["token"])
+    assert [row["payload"], *payloads(engine.claim(10))] == ["late", 3]
+
+
+def test_without_a_delay_what_replaces_a_parked_message_stays_parked(engine: Engine) -> None:
+    _, token = parked(engine)
+    engine.send("late", ordering_key="a", key="k", delay="10 s")
+    engine.send("now", ordering_key="a", key="k")
+
+    assert engine.claim(10) == []
+    engine.settle("ack", token)
+
+    assert payloads(engine.claim(10)) == ["now"]

@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -172,6 +173,7 @@ def test_options_of_a_delivery_are_refused(log: Engine, options: dict[str, Any])
         ("leases", {}),
         ("sweep", {}),
         ("discard", {"ids": [1]}),
+        ("purge", {"states": ["ready"]}),
         ("pause_queue", {}),
         ("resume_queue", {}),
     ],
@@ -277,6 +279,24 @@ def test_dead_letters_can_go_to_a_log(log: Engine) -> None:
     assert refused(log, "redrive", queue="q", target="log") == "QH602"
 
 
+@pytest.mark.parametrize("priority", [0, 4])
+def test_dead_letters_of_any_priority_leave_a_log_one_lane(log: Engine, priority: int) -> None:
+    log.create("q", dead_letter="log", max_deliveries=1)
+    log.kill(log.send("dead", priority=priority))
+
+    assert payloads(read(log)) == ["dead"]
+
+
+def test_nothing_is_replayed_into_a_log(log: Engine) -> None:
+    log.create("q", keep=["done"])
+    log.send(1, priority=4)
+    log.settle("ack", log.claim_one()["token"])
+    append(log, "record")
+
+    assert refused(log, "replay", queue="q", target="log") == "QH602"
+    assert payloads(read(log)) == ["record"]
+
+
 def test_dropping_a_log_leaves_nothing(log: Engine) -> None:
     append(log, 1, 2, 3)
     log.value("log_delete", queue="log", seqs=[2])
@@ -294,3 +314,19 @@ def test_an_old_snapshot_is_refused(log: Engine, verb: str, level: str) -> None:
 
     assert refused(log, verb, queue="log") == "QH303"
     log.conn.execute("rollback")
+
+
+def test_a_log_can_be_read_where_nothing_may_be_written(log: Engine) -> None:
+    append(log, 1)
+    with log.conn.transaction(force_rollback=True):
+        append(log, 2)
+    append(log, 3)
+    log.at(T0 + timedelta(seconds=1))
+
+    with log.conn.transaction():
+        log.conn.execute("set transaction read only")
+        seen = [row["payload"] for row in read(log)]
+        figures = log.row("log_stats", queue="log")
+
+    assert seen == [1, 3]
+    assert figures["last_seq"] == 3

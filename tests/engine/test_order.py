@@ -7,7 +7,9 @@
 4. However a head ends, its line goes on: acked, dead, discarded, expired, failed.
 5. A dead letter that is sent back goes to the end of its line.
 6. on_dead = block: a dead head blocks its line until it is retried, in its place, or skipped, or discarded.
-7. A strict queue is one line; it hands out one message at a time, whatever is asked for.
+   Meanwhile its time to live stands still.
+7. A strict queue is one line; it hands out one message at a time, whatever is asked for, and however
+   messages come in. It takes no dead letters of other queues.
 8. An audit finds what is parked behind nobody, and leaves alone what is parked behind a head.
 9. Lines outlive a crash, and a queue whose ordering was taken back.
 10. A claim that meets a long line does bounded work; a hundred thousand keys fit into one call.
@@ -15,9 +17,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
@@ -295,6 +298,49 @@ def test_a_retry_delivers_the_dead_head_first(blocked: Engine) -> None:
     assert work(blocked) == [[1, 4], [2], [3]]
 
 
+def dead_head(engine: Engine, *, dies_after: timedelta, **config: Any) -> int:
+    """A line whose head has 10 s to live, is dead, and blocks; its id."""
+    engine.create("q", ordering="key", on_dead="block", max_deliveries=1, **config)
+    (id,) = line(engine, 1, ttl="10 s")
+    token = engine.claim_one(lease="1 h")["token"]
+    engine.at(T0 + dies_after)
+    engine.settle("nack", token)
+    return id
+
+
+@pytest.mark.parametrize("in_flight", [True, False])
+def test_a_dead_head_does_not_expire_while_it_blocks(engine: Engine, in_flight: bool) -> None:
+    id = dead_head(engine, dies_after=4 * SECOND, expire_in_flight=in_flight)
+    engine.at(T0 + 60 * SECOND)
+
+    engine.value("maintain")
+    engine.claim(10)
+
+    assert engine.row("message", queue="q", id=id)["state"] == "blocked"
+
+
+def test_a_retry_gives_the_dead_head_the_time_to_live_that_was_left(engine: Engine) -> None:
+    id = dead_head(engine, dies_after=4 * SECOND)
+    engine.at(T0 + 60 * SECOND)
+    engine.value("unblock", queue="q", key="a")
+
+    assert engine.row("message", queue="q", id=id)["expires_at"] == T0 + 66 * SECOND
+    engine.at(T0 + 66 * SECOND)
+    assert engine.claim(10) == []
+
+
+@pytest.mark.parametrize(("ttl", "expires_at"), [(None, None), ("5 s", T0 + 65 * SECOND)])
+def test_a_retry_delivers_a_head_that_had_no_time_left_when_it_died(
+    engine: Engine, ttl: str | None, expires_at: datetime | None
+) -> None:
+    id = dead_head(engine, dies_after=11 * SECOND, ttl=ttl)
+    engine.at(T0 + 60 * SECOND)
+    engine.value("unblock", queue="q", key="a")
+
+    assert engine.row("message", queue="q", id=id)["expires_at"] == expires_at
+    assert payloads(engine.claim(10)) == [1]
+
+
 def test_a_skip_moves_the_dead_head_to_the_dead_letters(blocked: Engine) -> None:
     blocked.value("unblock", queue="q", key="a", how="skip")
 
@@ -308,6 +354,16 @@ def test_a_blocking_head_that_is_discarded_lets_its_line_go_on(blocked: Engine) 
     blocked.value("discard", queue="q", ids=[row["head"]])
 
     assert sorted(payload for taken in work(blocked) for payload in taken) == [2, 3, 4]
+
+
+def test_a_blocking_head_is_blocked_and_not_dead(blocked: Engine) -> None:
+    head = blocked.look("select id from holdfast.message where blocks_since is not null")
+    purged = [blocked.row("purge", queue="q", states=[state])["purged"] for state in ("dead", "blocked")]
+
+    assert purged[0] == 0
+    assert purged[1] >= 1
+    assert blocked.rows("redrive", queue="q") == []
+    assert blocked.look("select count(*) from holdfast.message where id = %s", head) == 0
 
 
 def test_the_audit_leaves_a_blocking_head_alone(blocked: Engine) -> None:
@@ -330,6 +386,29 @@ def test_a_strict_queue_hands_out_one_at_a_time(strict: Engine) -> None:
     assert work(strict) == [[1], [2]]
 
 
+def test_a_strict_queue_has_one_lane_whatever_the_defaults_say(strict: Engine) -> None:
+    strict.create("other")
+    strict.value("configure_defaults", config={"shards": 4, "priorities": [1, 2], "priority_default": 3})
+    strict.create("later", ordering="strict")
+    lanes = (
+        "select jsonb_object_agg(q.name, array(select array[l.priority, l.shard] from holdfast.lane l"
+        " where l.queue_id = q.id order by 1)) from holdfast.queue q where q.name <> 'other'"
+    )
+    effective = {row["queue"]: row["effective"] for row in strict.rows("queues")}
+
+    assert strict.look(lanes) == {"q": [[0, 0], [3, 0]], "later": [[3, 0]]}
+    assert [effective["later"][field] for field in ("shards", "priorities")] == [1, [3]]
+    assert [effective["other"][field] for field in ("shards", "priorities")] == [4, [1, 2]]
+
+
+@pytest.mark.parametrize("config", [{"shards": 2}, {"priorities": [0, 1]}])
+def test_a_strict_queue_takes_no_lanes_of_its_own(strict: Engine, config: dict[str, Any]) -> None:
+    with pytest.raises(psycopg.Error, match="QH104"):
+        strict.value("configure_queue", queue="q", config=config)
+    with pytest.raises(psycopg.Error, match="QH104"):
+        strict.create("other", ordering="strict", **config)
+
+
 def test_a_nacked_message_holds_a_strict_queue_up(strict: Engine) -> None:
     strict.send_numbers(2)
     strict.settle("nack", strict.claim_one()["token"], delay="5 s")
@@ -347,6 +426,80 @@ def test_the_deliveries_of_a_strict_queue_have_no_key(strict: Engine) -> None:
     assert "ordering_key" not in strict.row("message", queue="q", id=dead)["origin"]
     strict.rows("redrive", queue="q")
     assert strict.claim_one()["ordering_key"] is None
+
+
+def test_what_is_replayed_into_a_strict_queue_stands_in_its_line(engine: Engine) -> None:
+    engine.create("q", ordering="strict", keep=["done"], priority_default=3)
+    engine.send_numbers(3)
+    work(engine)
+    engine.rows("replay", queue="q", limit=2)
+    engine.send("new")
+
+    (first,) = engine.claim(10)
+    assert engine.claim(10) == []
+    engine.settle("ack", first["token"])
+    assert (first["payload"], work(engine)) == (0, [[1], ["new"]])
+
+
+def test_what_is_replayed_from_any_priority_into_a_strict_queue_is_one_line(engine: Engine) -> None:
+    engine.create("q", keep=["done"])
+    engine.create("line", ordering="strict")
+    for priority in (0, 7, 3):
+        engine.send(priority, priority=priority)
+    for row in engine.claim(3):
+        engine.settle("ack", row["token"], [row["id"]])
+
+    engine.rows("replay", queue="q", target="line")
+    first = engine.claim(10, queue="line")
+
+    assert len(first) == 1
+    assert engine.claim(10, queue="line") == []
+    assert engine.look("select count(*) from holdfast.lane where queue_name = 'line'") == 1
+
+
+@pytest.mark.parametrize("named", [{"dead_letter": "line"}, {}])
+def test_a_strict_queue_takes_no_dead_letters(engine: Engine, named: dict[str, str]) -> None:
+    name = "line" if named else "orders.dlq"
+    engine.create(name, ordering="strict")
+    before = engine.state()
+
+    with pytest.raises(psycopg.Error, match="bad value for dead_letter") as caught:
+        engine.create("orders", **named)
+
+    assert caught.value.sqlstate == "QH104"
+    assert engine.state() == before
+
+
+def test_a_queue_can_not_be_told_to_bury_in_a_strict_one(engine: Engine) -> None:
+    engine.create("line", ordering="strict")
+    engine.create("orders")
+
+    with pytest.raises(psycopg.Error, match="bad value for dead_letter") as caught:
+        engine.value("configure_queue", queue="orders", config={"dead_letter": "line"})
+
+    assert caught.value.sqlstate == "QH104"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_queue_that_takes_dead_letters_can_not_become_strict(engine: Engine, there: bool) -> None:
+    engine.create("orders", dead_letter="line")
+    if there:
+        engine.create("line")
+    verb = "configure_queue" if there else "create_queue"
+
+    with pytest.raises(psycopg.Error, match="bad value for ordering") as caught:
+        engine.value(verb, queue="line", config={"ordering": "strict"})
+
+    assert caught.value.sqlstate == "QH104"
+
+
+def test_a_strict_queue_can_be_freed_of_dead_letters(engine: Engine) -> None:
+    engine.create("orders", dead_letter="line")
+    engine.value("configure_queue", queue="orders", config={"dead_letter": False})
+
+    engine.create("line", ordering="strict")
+
+    assert engine.look("select ordering from holdfast.queue where name = 'line'") == "strict"
 
 
 def test_a_dead_message_blocks_a_strict_queue_until_it_is_skipped(engine: Engine) -> None:

@@ -17,32 +17,10 @@ from typing import Any
 
 import pytest
 
+from tests.built_in import BUILT_IN
 from tests.engine.engine import T0, Engine, payloads
 
-BUILT_IN: dict[str, Any] = {
-    "lease": "30 s",
-    "max_deliveries": 5,
-    "dead_letter": "q.dlq",
-    "backoff": {"base": "0 s", "factor": 2, "cap": "300 s", "jitter": 0},
-    "ttl": None,
-    "max_depth": None,
-    "priority_default": 0,
-    "priorities": [0],
-    "shards": 1,
-    "notify": True,
-    "max_payload": 1048576,
-    "kind": "queue",
-    "throughput_limit": None,
-    "retention": None,
-    "expire_in_flight": False,
-    "keep": [],
-    "keep_for": "7 days",
-    "ordering": "none",
-    "on_dead": "continue",
-    "budget": "deliveries",
-    "lapse_is_failure": False,
-    "durability": "durable",
-}
+EFFECTIVE = BUILT_IN | {"dead_letter": "q.dlq"}
 
 
 def sequences(engine: Engine) -> Any:
@@ -85,7 +63,7 @@ def test_a_null_field_in_create_is_the_default(engine: Engine) -> None:
     row = engine.row("queues")
 
     assert row["config"] == {}
-    assert row["effective"] == BUILT_IN
+    assert row["effective"] == EFFECTIVE
 
 
 def test_queues_lists_every_queue_by_name_with_its_own_and_the_effective_configuration(
@@ -98,7 +76,7 @@ def test_queues_lists_every_queue_by_name_with_its_own_and_the_effective_configu
 
     assert [row["queue"] for row in rows] == ["a", "b"]
     assert [row["config"] for row in rows] == [{}, {"shards": 2}]
-    assert rows[1]["effective"] == BUILT_IN | {"dead_letter": "b.dlq", "shards": 2}
+    assert rows[1]["effective"] == EFFECTIVE | {"dead_letter": "b.dlq", "shards": 2}
     assert [row["paused"] for row in rows] == [False, False]
     assert [row["created_at"] for row in rows] == [T0, T0]
 
@@ -108,7 +86,7 @@ def test_configure_merges_and_returns_what_holds(engine: Engine) -> None:
 
     effective = engine.value("configure_queue", queue="q", config={"lease": None, "ttl": 60})
 
-    assert effective == BUILT_IN | {"max_deliveries": 3, "ttl": 60}
+    assert effective == EFFECTIVE | {"max_deliveries": 3, "ttl": 60}
     assert engine.row("queues")["config"] == {"max_deliveries": 3, "ttl": 60}
 
 
@@ -119,7 +97,7 @@ def test_configuring_backoff_changes_only_the_named_parts(engine: Engine) -> Non
     back = engine.value("configure_queue", queue="q", config={"backoff": None})
 
     assert effective["backoff"] == {"base": "1 s", "factor": 2, "cap": 10, "jitter": 0}
-    assert back["backoff"] == BUILT_IN["backoff"]
+    assert back["backoff"] == EFFECTIVE["backoff"]
 
 
 def test_a_configured_lease_is_what_claim_uses(queue: Engine) -> None:
@@ -162,7 +140,7 @@ def test_defaults_lie_between_the_built_in_and_the_queue(engine: Engine) -> None
         "configure_defaults", config={"lease": "7 s", "backoff": {"factor": 3}, "max_deliveries": 9}
     )
 
-    assert defaults == BUILT_IN | {
+    assert defaults == EFFECTIVE | {
         "lease": "7 s",
         "max_deliveries": 9,
         "dead_letter": None,

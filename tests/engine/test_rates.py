@@ -4,7 +4,8 @@
 2. All that is wanted or nothing; with partial, as many as there are.
 3. A refusal says when to ask again, and that is the very moment from which on it is granted.
 4. Rate and burst are those of the call: the bucket is the name's.
-5. What was taken stays taken in a rollback; no call writes a row version but the first of a name.
+5. What was taken stays taken in a rollback, but for one that takes back the name itself; no call writes a row
+   version but the first of a name.
 6. maintain() frees limiters that were not used for ten minutes; a free one's register is used again, and
    dropped after an hour.
 7. After a crash, and after repair(), buckets are full.
@@ -14,6 +15,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -25,12 +27,12 @@ SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 
 
-def take(engine: Engine, want: int = 1, *, rate: float = 10, limiter: str = "a", **options: object) -> Row:
+def take(engine: Engine, want: int = 1, *, rate: float = 10, limiter: str = "a", **options: Any) -> Row:
     return engine.row("take_rate", limiter=limiter, rate=rate, want=want, **options)
 
 
-def granted(engine: Engine, want: int = 1, **options: object) -> int:
-    return int(take(engine, want, **options)["granted"])  # type: ignore[arg-type]
+def granted(engine: Engine, want: int = 1, **options: Any) -> int:
+    return int(take(engine, want, **options)["granted"])
 
 
 def test_a_new_bucket_holds_one_seconds_worth(engine: Engine) -> None:
@@ -48,6 +50,11 @@ def test_a_rate_below_one_a_second_gives_one_at_a_time(engine: Engine) -> None:
 
     assert (first["granted"], second["granted"], granted(engine, rate=0.1)) == (1, 0, 1)
     assert second["retry_after"] == 10 * SECOND
+
+
+def test_a_bucket_may_take_ten_years_to_fill(engine: Engine) -> None:
+    assert granted(engine, 315, rate=0.000001, burst=315) == 315
+    assert take(engine, rate=0.000001, burst=315)["retry_after"] == 1_000_000 * SECOND
 
 
 def test_tokens_come_back_at_the_rate_and_not_beyond_the_burst(engine: Engine) -> None:
@@ -116,6 +123,13 @@ def test_what_was_taken_stays_taken_in_a_rollback(engine: Engine) -> None:
     assert granted(engine) == 0
 
 
+def test_a_name_that_was_first_used_in_a_rollback_has_never_been(engine: Engine) -> None:
+    with engine.conn.transaction(force_rollback=True):
+        take(engine, 10)
+
+    assert granted(engine, 10) == 10
+
+
 def test_a_take_writes_nothing_and_leaves_no_lock(engine: Engine) -> None:
     take(engine)
     with engine.conn.transaction():
@@ -145,6 +159,16 @@ def test_an_idle_limiter_is_freed_and_its_register_used_again(engine: Engine) ->
     ]
 
 
+def test_a_free_limiter_that_gets_a_name_is_full(engine: Engine) -> None:
+    take(engine, 10)
+    engine.at(T0 + 11 * MINUTE)
+    engine.value("maintain")
+    with engine.conn.transaction(force_rollback=True):
+        undone = granted(engine, 10, limiter="undone", rate=0.01, burst=10)
+
+    assert (undone, granted(engine, 10, limiter="other", rate=0.01, burst=10)) == (10, 10)
+
+
 def test_a_limiter_that_has_been_free_for_an_hour_is_dropped(engine: Engine) -> None:
     take(engine)
     for passed in (11, 72):
@@ -170,6 +194,25 @@ def test_repair_fills_buckets_only_where_it_must(engine: Engine, unreadable_only
     engine.value("repair", unreadable_only=unreadable_only)
 
     assert granted(engine, 10, partial=True) == (0 if unreadable_only else 10)
+
+
+def test_repair_makes_registers_anew_that_cannot_be_read(engine: Engine) -> None:
+    engine.create("q", throughput_limit=5)
+    engine.send_numbers(9)
+    before = [take(engine, 10)["granted"], len(engine.claim(9))]
+    registers = "select array[l.register::oid, q.throttle::oid] from holdfast.limiter l, holdfast.queue q"
+    unreadable = engine.look(registers)
+    engine.conn.execute(
+        "create or replace function holdfast._readable(registers regclass[])"
+        " returns boolean language sql volatile"
+        f" return not registers::oid[] && '{{{unreadable[0]}, {unreadable[1]}}}'".encode()
+    )
+
+    lanes = engine.value("repair", unreadable_only=True)
+
+    assert (before, lanes) == ([10, 5], 0)
+    assert not set(engine.look(registers)) & set(unreadable)
+    assert (granted(engine, 10), len(engine.claim(9))) == (10, 4)
 
 
 def test_a_bucket_that_a_crash_has_emptied_of_its_past_is_full(engine: Engine) -> None:

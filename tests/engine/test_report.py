@@ -133,6 +133,17 @@ def test_ready_above_ten_thousand_is_an_estimate_that_says_so(queue: Engine) -> 
     assert (rough["ready"], rough["exact"]) == (15_000, False)
 
 
+def test_sends_that_rolled_back_are_not_counted_where_nothing_follows(queue: Engine) -> None:
+    queue.send(1)
+    queue.settle("ack", queue.claim_one()["token"])
+
+    with queue.conn.transaction(force_rollback=True):
+        queue.send_numbers(20_000)
+
+    assert figures(queue) == (0, 0, 0, 0, 0, 0)
+    assert queue.stats()["exact"]
+
+
 def test_scheduled_above_ten_thousand_is_made_good_by_maintain(queue: Engine) -> None:
     queue.send_numbers(12_000, delay="1 day")
     rough = queue.stats()

@@ -6,7 +6,8 @@
 3. A sample knows what was in the queue, and, by estimate, how long messages waited and were worked on.
 4. Samples are kept for 14 days, and go with their queue.
 5. samples() shows those that ended in a period, by default in the last hour.
-6. A crash, which forgets the sums over the looks, makes no figure negative.
+6. A clock that was set ahead and runs again does not end the sampling.
+7. A crash, which forgets the sums over the looks, makes no figure negative.
 """
 
 from __future__ import annotations
@@ -218,3 +219,11 @@ def test_sums_that_a_crash_forgot_start_over(queue: Engine) -> None:
     assert happened(row) == {"done": 2}
     assert min(row["waiting"].values()) == 0
     assert counted(row["waiting"]) == {"under_10min": 5}
+
+
+def test_a_clock_that_was_set_ahead_does_not_end_the_sampling(queue: Engine) -> None:
+    sampled(queue, T0 + 365 * DAY)
+    queue.at(T0 + MINUTE)
+    queue.send(1)
+
+    assert queue.value("maintain", budget="10 s")["sampled"] == 1

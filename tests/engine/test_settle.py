@@ -118,6 +118,27 @@ def test_strict_refuses_when_one_id_is_not_held_and_settles_none(queue: Engine, 
 
 
 @pytest.mark.parametrize("verb", VERBS)
+def test_a_null_among_the_ids_is_skipped_and_strict_refuses_it(queue: Engine, verb: str) -> None:
+    sent = queue.send(1)
+    token = queue.claim_one()["token"]
+
+    with pytest.raises(psycopg.Error) as caught:
+        queue.rows(verb, queue="q", token=token, ids=[sent, None], strict=True)
+    (answer,) = queue.rows(verb, queue="q", token=token, ids=[sent, None])
+
+    assert caught.value.sqlstate == "QH304"
+    assert str(caught.value.diag.message_detail).endswith(" 1 of the 2 messages: null.")
+    assert (answer["settled"], answer["skipped"]) == ([sent], [None])
+
+
+def test_a_lease_that_is_too_long_is_refused_by_extend(queue: Engine) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        queue.settle("extend", 7, lease="178000000 years")
+
+    assert caught.value.sqlstate == "QH302"
+
+
+@pytest.mark.parametrize("verb", VERBS)
 def test_strict_refuses_a_token_that_holds_nothing(queue: Engine, verb: str) -> None:
     queue.send(1)
     token = queue.claim_one()["token"]

@@ -199,6 +199,15 @@ def test_a_full_queue_takes_no_write(engine: Engine) -> None:
     assert refused.value.sqlstate == "QH209"
 
 
+def test_a_full_queue_takes_what_replaces_a_message(engine: Engine) -> None:
+    engine.create("q", max_depth=1)
+    engine.send(1, key="a")
+
+    sent = send(engine, stage(engine, payload(2, key="a"), payload(3, key="a")), messages=2)
+
+    assert (sent, payloads(engine.claim(10))) == ((2, False), [3])
+
+
 def test_keys_do_what_they_do_in_a_send(engine: Engine) -> None:
     engine.create("q", ordering="key")
     number = stage(

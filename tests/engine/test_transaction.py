@@ -4,7 +4,7 @@
 2. A savepoint rolls back the sends after it, and only those.
 3. A transaction that claims, works, acks and sends on does all of it or nothing.
 4. Creating a queue, and sending to a new priority, roll back without a trace.
-5. max_depth: sends that rolled back do not fill a queue, and acks make room again.
+5. max_depth: sends that rolled back do not fill a queue, acks make room again; only what a send adds counts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from datetime import timedelta
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from tests.engine.conftest import Open
 from tests.engine.engine import T0, Engine, ids, payloads
@@ -176,6 +177,47 @@ def test_max_depth_counts_scheduled_and_in_flight_but_not_the_dead(engine: Engin
         engine.send(4)
 
     assert caught.value.sqlstate == "QH209"
+
+
+def test_a_send_that_adds_nothing_goes_to_a_full_queue(engine: Engine) -> None:
+    engine.create("q", max_depth=2)
+    replaced, repeated = engine.send("old", key="k"), engine.send(1, idempotency_key="i")
+
+    again = [engine.send("new", key="k"), engine.send(1, idempotency_key="i")]
+    both = engine.value(
+        "send_many",
+        queue="q",
+        messages=Jsonb([{"payload": "newer", "key": "k"}, {"payload": 1, "idempotency_key": "i"}]),
+    )
+    with pytest.raises(psycopg.Error) as caught:
+        engine.send(2, key="other")
+
+    assert again == both == [replaced, repeated]
+    assert caught.value.sqlstate == "QH209"
+    assert engine.stats()["depth"] == 2
+
+
+@pytest.mark.parametrize(("keys", "fits"), [(["a", "b", "a"], True), (["a", "b", "c"], False)])
+def test_only_what_a_batch_adds_counts(engine: Engine, keys: list[str], fits: bool) -> None:
+    engine.create("q", max_depth=3)
+    engine.send(0)
+    messages = Jsonb([{"key": key} for key in keys])
+
+    if fits:
+        engine.value("send_many", queue="q", messages=messages)
+    else:
+        with pytest.raises(psycopg.Error, match="QH209"):
+            engine.value("send_many", queue="q", messages=messages)
+
+    assert engine.stats()["depth"] == (3 if fits else 1)
+
+
+def test_max_depth_holds_for_lines(engine: Engine) -> None:
+    engine.create("q", ordering="key", max_depth=2)
+    engine.send_numbers(2, ordering_key="a")
+
+    with pytest.raises(psycopg.Error, match="QH209"):
+        engine.send(2, ordering_key="a")
 
 
 def test_acks_make_room_again(engine: Engine) -> None:

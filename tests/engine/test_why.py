@@ -1,8 +1,8 @@
 """why(): each reason why nothing moves is found, said in words, and comes with what to do.
 
 1. A queue with messages to hand out and nothing in the way gives one finding, ok.
-2. paused, empty, scheduled, in_flight, leases_expired, full, dead, keys_parked, limited, budget_spent,
-   not_maintained, unreadable: each is found when it is so, with its figures, and not when it is not.
+2. paused, empty, scheduled, in_flight, leases_expired, full, dead, line_blocked, keys_parked, limited,
+   budget_spent, not_maintained, unreadable: each is found when it is so, with its figures, and only then.
 3. Findings come with the gravest first.
 4. why changes nothing, and looks at a bounded number of rows: its cost does not grow with the backlog.
 
@@ -174,6 +174,49 @@ def test_the_heads_of_parked_keys_are_named(engine: Engine) -> None:
     row = found(engine, "lines")["keys_parked"]
 
     assert row["details"]["heads"] == [{"key": "a", "id": head}]
+
+
+def test_a_line_that_a_dead_message_blocks_is_told_with_its_way_out(engine: Engine) -> None:
+    engine.create("lines", ordering="key", on_dead="block", max_deliveries=1)
+    head = engine.send(1, queue="lines", ordering_key="a")
+    engine.send(2, queue="lines", ordering_key="a")
+    engine.settle("nack", engine.claim(2, queue="lines")[0]["token"], queue="lines", error="no stock")
+
+    row = found(engine, "lines")["line_blocked"]
+
+    assert row["severity"] == "blocking"
+    assert row["message"].startswith(f"The line of a stands at message {head}, which is dead since ")
+    assert row["message"].endswith(": no stock. 1 message behind it.")
+    assert "holdfast.unblock('lines', 'a')" in row["remedy"]
+
+
+def test_a_strict_queue_that_a_dead_message_blocks_is_told(engine: Engine) -> None:
+    engine.create("strict", ordering="strict", on_dead="block", max_deliveries=1)
+    engine.send_numbers(3, queue="strict")
+    engine.settle("nack", engine.claim_one(queue="strict")["token"], queue="strict")
+
+    row = found(engine, "strict")["line_blocked"]
+
+    assert (row["severity"], row["details"]["waiting"]) == ("blocking", 2)
+    assert "holdfast.unblock('strict')" in row["remedy"]
+
+
+def test_a_strict_queue_waits_for_what_is_in_flight(engine: Engine) -> None:
+    engine.create("strict", ordering="strict")
+    engine.send_numbers(3, queue="strict")
+    engine.claim_one(queue="strict")
+
+    assert "in_flight" in found(engine, "strict")
+
+
+def test_a_log_is_ok_or_empty_in_its_own_words(engine: Engine) -> None:
+    engine.create("log", kind="log")
+    empty = found(engine, "log")["empty"]
+
+    engine.send(1, queue="log")
+
+    assert empty["message"].startswith("The log is empty")
+    assert "records are there to be read" in found(engine, "log")["ok"]["message"]
 
 
 def test_a_throughput_limit_that_is_reached_is_found(engine: Engine) -> None:

@@ -167,7 +167,7 @@ class Audit:
         return sorted(
             f"{key} at {event['at']:.3f}, before {name}:{before}"
             for event in self._of("delivered")
-            for key, _, _ in event["items"]
+            for key, *_ in event["items"]
             for name, _, number in [str(key).partition(":")]
             for before, end in lines.get(name, [])
             if before < int(number) and end > float(event["at"])
@@ -207,19 +207,18 @@ class Audit:
         return ends
 
     def _read_deliveries(self) -> Iterator[Delivery]:
-        extended: dict[int, float] = {}
+        extended: dict[tuple[int, str], float] = {}
         for event in self._of("extended"):
-            extended[int(event["token"])] = float(event["deadline"])
+            extended |= {(int(event["token"]), key): float(event["deadline"]) for key in event["keys"]}
         for event in self._of("delivered"):
             token = int(event["token"])
-            until = max(float(event["deadline"]), extended.get(token, 0.0))
-            for key, _id, number in event["items"]:
+            for key, _id, number, deadline in event["items"]:
                 yield Delivery(
                     key=str(key),
                     token=token,
                     asked=float(event["asked"]),
-                    since=float(event["since"]),
-                    until=until,
+                    since=float(deadline) - float(event["lease"]),
+                    until=max(float(deadline), extended.get((token, str(key)), 0.0)),
                     held=bool(event["held"]),
                     number=int(number),
                 )

@@ -7,11 +7,11 @@ when the process was killed; a last line that was cut off says nothing. Events:
     intent       keys                 will be sent in a transaction that is not yet being committed
     sent         keys                 their commit was confirmed
     undone       keys                 their rollback was confirmed
-    delivered    queue, token, since, deadline, items [[key, id, deliveries], …],
+    delivered    queue, token, lease, items [[key, id, deliveries, deadline], …],
                  held (the claim is committed), asked
     settling     verb, token, keys    the settlement may take effect from now on
     settled      verb, token, keys    it was confirmed, for these
-    extended     token, deadline      confirmed: held until then at least
+    extended     token, keys, deadline     confirmed: held until then at least
     outage       kind, began, upto    a server crashed between these times: every lease has ended
     surprise     text                 an error that no fault explains
 """

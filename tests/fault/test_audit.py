@@ -32,8 +32,8 @@ class Diary:
         self.note("sent", 0.1, keys=[key])
 
     def deliver(self, at: float, token: int, key: str = "a", *, held: bool = True, number: int = 1) -> None:
-        facts = {"queue": "work", "since": at, "deadline": at + LEASE, "asked": at, "held": held}
-        self.note("delivered", at, token=token, items=[[key, 1, number]], **facts)
+        facts = {"queue": "work", "lease": LEASE, "asked": at, "held": held}
+        self.note("delivered", at, token=token, items=[[key, 1, number, at + LEASE]], **facts)
 
     def settle(
         self, at: float, token: int, key: str = "a", *, verb: str = "ack", answer: bool = True
@@ -108,7 +108,7 @@ def test_a_second_delivery_within_a_live_lease_is_told(diary: Diary) -> None:
 def test_an_extended_lease_lives_longer(diary: Diary) -> None:
     diary.send()
     diary.deliver(1.0, 7)
-    diary.note("extended", 5.0, token=7, deadline=15.0)
+    diary.note("extended", 5.0, token=7, keys=["a"], deadline=15.0)
     diary.deliver(12.0, 8)
 
     assert kinds(diary, "a") == ["delivered within a live lease of another"]

@@ -75,9 +75,7 @@ def test_the_auditor_notices_a_message_that_comes_too_early(tmp_path: Path, acke
         journal.write("sent", keys=keys)
     for number in (1, 2):
         key = f"liner-lines-1:{number}"
-        journal.write(
-            "delivered", token=number, since=0, deadline=1, asked=0, items=[[key, number, 1]], held=True
-        )
+        journal.write("delivered", token=number, lease=1, asked=0, items=[[key, number, 1, 1]], held=True)
         if acked or number == 2:
             facts = {"verb": "ack", "token": number, "keys": [key], "of": key}
             journal.write("settling", **facts)

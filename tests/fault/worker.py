@@ -222,14 +222,12 @@ class Taker(Worker):
             [self.queue, size, self.lease, self.name, held],
         ).fetchall()
         if rows:
-            deadline = rows[0][4].timestamp()
             self.journal.write(
                 "delivered",
                 queue=self.queue,
                 token=rows[0][0],
-                since=deadline - self.lease,
-                deadline=deadline,
-                items=[[key, number, deliveries] for _, number, key, deliveries, _ in rows],
+                lease=self.lease,
+                items=[[key, id, count, deadline.timestamp()] for _, id, key, count, deadline in rows],
                 held=held,
                 asked=asked,
             )
@@ -252,7 +250,7 @@ class Consumer(Taker):
             time.sleep(PAUSE)
             return
         if self.dice.random() < 0.1:
-            self._extend(connection, token)
+            self._extend(connection, token, keys)
         verb = self.dice.choices(["ack", "nack", "release", None], [80, 8, 7, 5])[0]
         if verb is not None:
             self._settle(connection, verb, token, keys)
@@ -269,15 +267,17 @@ class Consumer(Taker):
         assert row is not None
         self.journal.write("settled", keys=[keys[number] for number in row[0]], **facts)
 
-    def _extend(self, connection: Connection, token: int) -> None:
+    def _extend(self, connection: Connection, token: int, keys: dict[int, str]) -> None:
         deadline = time.time() + self.lease
         row = connection.execute(
             "select settled from holdfast.extend(queue => %s, token => %s,"
             " lease => make_interval(secs => %s))",
             [self.queue, token, self.lease],
         ).fetchone()
-        if row and row[0]:
-            self.journal.write("extended", token=token, deadline=deadline)
+        assert row is not None
+        self.journal.write(
+            "extended", token=token, keys=[keys[number] for number in row[0]], deadline=deadline
+        )
 
 
 class Mover(Taker):

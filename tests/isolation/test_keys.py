@@ -7,7 +7,9 @@
 4. Of two who send with one idempotency key, the second waits for the first, and gets its id, or its
    own if the first rolls back; so too within a long transaction, after a savepoint, and as long as its
    lock_timeout allows.
+   An expired one that somebody has locked, or whose line would have to wait, still answers.
 5. discard_key waits for whoever is sending with the key.
+6. redrive waits for whoever is sending with the key of a dead letter, and leaves that where it is.
 """
 
 from __future__ import annotations
@@ -149,3 +151,40 @@ def test_discard_key_waits_for_whoever_is_sending_with_it(scene: Scene) -> None:
 
     assert discarding.result() == [id]
     assert scene.messages() == 0
+
+
+@pytest.mark.parametrize("locked", ["first", "behind"])
+def test_an_expired_message_that_cannot_end_now_still_has_its_idempotency_key(
+    scene: Scene, locked: str
+) -> None:
+    scene.clock()
+    scene.watcher.execute("select holdfast.configure_queue('q', %s)", [Jsonb({"ordering": "key"})])
+    sender, admin = scene.session("sender"), scene.session("admin")
+    ids = {
+        "first": sender.send(ordering_key="a", idempotency_key="i", ttl="1 s"),
+        "behind": sender.send(ordering_key="a"),
+    }
+    scene.clock("2 s")
+    admin.begin().execute("select from holdfast.message where id = %s for update", [ids[locked]])
+    sender.execute("set lock_timeout = '2s'")
+
+    meanwhile = sender.send(ordering_key="a", idempotency_key="i")
+    admin.rollback()
+
+    assert meanwhile == ids["first"]
+    assert sender.send(ordering_key="a", idempotency_key="i") not in ids.values()
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_redrive_waits_for_whoever_sends_with_the_key_of_a_dead_letter(scene: Scene, commits: bool) -> None:
+    sender, admin = scene.session("sender"), scene.session("admin")
+    sender.send(key="k", max_deliveries=1)
+    ((token, _, _),) = sender.claim()
+    sender.nack(token)
+    sender.begin().send(key="k")
+    moving = admin.start(lambda: admin.execute("select * from holdfast.redrive('q')")).blocked_by(sender)
+
+    end(sender, commits)
+
+    assert len(moving.result()) == (0 if commits else 1)
+    assert scene.watcher.value("select count(*) from holdfast.message where key = 'k'") == 1

@@ -12,6 +12,7 @@
 7. Retention and deletion never go past a record that is still to come, and a reader in between is told.
 8. A reader waits for nobody: not for an open append, deletion or retention.
 9. A queue that is read as a log keeps the same promises.
+10. The lock on a log's marks is nobody else's: an open send with a key elsewhere stops no reader.
 """
 
 from __future__ import annotations
@@ -328,3 +329,20 @@ def test_a_queue_that_is_read_keeps_the_same_promises(scene: Scene) -> None:
 
     assert (before, passed) == ([1], [])
     assert shown(reader, queue="q") == [2, 4]
+
+
+def test_an_open_send_with_a_key_elsewhere_stops_no_reader(scene: Scene) -> None:
+    sender, reader = scene.session("sender").begin(), scene.session("reader")
+    sender.execute("select holdfast.send('q', key => 'k')")
+    bucket = scene.watcher.value("select max(objid::int) from pg_locks where locktype = 'advisory'")
+    scene.watcher.execute("select setval(pg_get_serial_sequence('holdfast.lane', 'id'), %s, false)", [bucket])
+    scene.watcher.execute("select holdfast.create_queue('log', '{\"kind\": \"log\"}')")
+    opened(scene).rollback()
+    seq = append(scene.watcher)
+
+    reader.execute("set lock_timeout = '5s'")
+    read = shown(reader)
+    sender.rollback()
+
+    assert scene.lane(LOG) == bucket
+    assert read == [seq]

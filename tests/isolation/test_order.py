@@ -12,9 +12,12 @@
 7. Savepoints that are rolled back leave the line as it was.
 8. unblock, discard and unblock again: one of them does it, the other is told.
 9. An ack waits for nobody but those: not for an open sender of its key.
+10. A purge waits for nobody, so it stalls no lane: what cannot end now is left, and told.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import psycopg
 import pytest
@@ -326,3 +329,74 @@ def test_an_ack_does_not_wait_for_an_open_sender_of_its_key(scene: Scene) -> Non
 
     assert acked == ([head], [])
     assert coming(worker) == [late]
+
+
+def purge(session: Session, *states: str) -> tuple[int, bool]:
+    """Purge; how many, and is there more? An error if it has to wait."""
+    session.execute("set lock_timeout = '2s'")
+    ((purged, more),) = session.execute("select * from holdfast.purge('q', %s)", [list(states)])
+    return purged, more
+
+
+def fresh_head(scene: Scene) -> None:
+    scene.session("sender").send(ordering_key="a")
+
+
+def head_in_flight(scene: Scene) -> None:
+    worker = scene.session("worker")
+    worker.send(ordering_key="a")
+    assert len(worker.take(5)) == 1
+
+
+def due_head(scene: Scene) -> None:
+    scene.session("sender").send(ordering_key="a", key="head")
+
+
+def scheduled_head(scene: Scene) -> None:
+    scene.session("sender").send(ordering_key="a", delay="1 h")
+
+
+def head_in_a_gap(scene: Scene) -> None:
+    late, worker = scene.session("late"), scene.session("worker")
+    late.begin().send(ordering_key="a")
+    worker.send()
+    ((token, _, _),) = eventually(lambda: worker.claim(5), what="the cursor passes the gap")
+    worker.ack(token)
+    late.commit()
+
+
+def blocked_head(scene: Scene) -> None:
+    worker = scene.session("worker")
+    ordered(scene, on_dead="block", max_deliveries=1)
+    worker.send(ordering_key="a")
+    ((token, _, _),) = worker.claim(5)
+    worker.nack(token)
+
+
+@pytest.mark.parametrize(
+    ("head", "state"),
+    [
+        (fresh_head, "ready"),
+        (due_head, "ready"),
+        (head_in_a_gap, "ready"),
+        (head_in_flight, "in_flight"),
+        (scheduled_head, "scheduled"),
+        (blocked_head, "blocked"),
+    ],
+)
+def test_a_purge_leaves_a_head_whose_successor_is_locked(
+    scene: Scene, head: Callable[[Scene], None], state: str
+) -> None:
+    ordered(scene)
+    sender, admin = scene.session("sender"), scene.session("admin")
+    head(scene)
+    sender.send(ordering_key="a", key="k", priority=1)
+    sender.begin().send(ordering_key="a", key="k")  # replaces it, and has it locked
+
+    meanwhile = purge(admin, state)
+    sender.commit()
+
+    assert meanwhile == (0, True)
+    assert purge(admin, state)[0] >= 1
+    left = "select count(*) from holdfast.message where ordering_key = 'a' and key is distinct from 'k'"
+    assert scene.watcher.value(left) == 0

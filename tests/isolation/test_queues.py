@@ -7,10 +7,12 @@
 4. Who waits for a queue that is then dropped gets an answer or an error, and leaves nothing behind.
 5. A queue dropped and made again under its name has nothing of the old one.
 6. Configuration changes at the same time do not undo each other.
+7. Of two who name a queue for their dead letters and make it strict, the second is told.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import psycopg
@@ -281,3 +283,37 @@ def test_a_queue_that_is_paused_meanwhile_hands_out_nothing_more(scene: Scene) -
 
     assert (taken, rest) == (ids[:1], ids[1:])
     assert after == []
+
+
+def name_it(session: Session) -> bool:
+    return create(session, "orders", '{"dead_letter": "line"}')
+
+
+def make_it_strict(session: Session) -> bool:
+    return create(session, "line", '{"ordering": "strict"}')
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("calls", [(name_it, make_it_strict), (make_it_strict, name_it)])
+def test_a_queue_is_named_for_dead_letters_or_made_strict(
+    scene: Scene, calls: tuple[Callable[[Session], bool], Callable[[Session], bool]], commits: bool
+) -> None:
+    one, two = scene.sessions("admin", 2)
+    calls[0](one.begin())
+    second = two.start(partial(calls[1], two)).blocked_by(one)
+    one.execute("commit" if commits else "rollback")
+
+    if commits:
+        error = second.error()
+        assert isinstance(error, psycopg.Error)
+        assert error.sqlstate == "QH104"
+    else:
+        assert second.result() is True
+
+
+def test_queues_of_other_names_are_made_meanwhile(scene: Scene) -> None:
+    one, two = scene.sessions("admin", 2)
+    make_it_strict(one.begin())
+
+    assert create(two, "other", '{"ordering": "strict"}') is True
+    one.commit()

@@ -7,7 +7,8 @@
 5. A settlement that waits for a lease row which is being split finds every id that is still held.
 6. A split lease is settled, extended and ended part by part, and no id twice.
 7. A lease row above the cursor register outlives its settlement: late ids below it are delivered once.
-8. A message that cannot be locked stays in its lease; it holds up neither its lease nor the leases behind it.
+8. An extension that waited for a lock counts from when it got it.
+9. A message that cannot be locked stays in its lease; it holds up neither its lease nor the leases behind it.
 """
 
 from __future__ import annotations
@@ -376,3 +377,17 @@ def test_leases_with_locked_messages_do_not_hold_up_those_behind_them(scene: Sce
 
     assert taken == [ids[200]]
     other.rollback()
+
+
+def test_an_extension_that_waited_counts_from_its_end(scene: Scene) -> None:
+    worker, other = scene.sessions("worker", 2)
+    (delivery,) = held(scene, worker, lease="10 s")
+    other.begin()
+    other.ack(delivery.token)
+    waiting = worker.start(lambda: worker.extend(delivery.token, lease="1 s")).blocked_by(other)
+    scene.clock("5 s")
+
+    other.rollback()
+
+    assert waiting.result().settled == [delivery.id]
+    assert other.sweep() == 0

@@ -102,6 +102,18 @@ def test_repair_gives_way_to_who_settles_and_sends(scene: Scene) -> None:
     assert scene.drain() == [sent]
 
 
+def test_repair_does_not_wait_for_who_only_sends(scene: Scene) -> None:
+    sender, admin = scene.session("sender").begin(), scene.session("admin")
+    sent = sender.send()
+    admin.execute("set lock_timeout = '3s'")
+
+    lanes = admin.value("select holdfast.repair('q')")
+    sender.commit()
+
+    assert lanes == 1
+    assert scene.drain() == [sent]
+
+
 def test_maintain_does_not_end_who_is_dropping_a_queue(scene: Scene) -> None:
     admin, keeper = scene.session("admin"), scene.session("keeper")
     admin.begin().execute("select holdfast.drop_queue('q')")

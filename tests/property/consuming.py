@@ -86,22 +86,27 @@ class Consuming(Ground):
         return [pair for pair in self.model.tokens if pair[1] not in locked]
 
     def draw_token(self, data: st.DataObject, hand: Hand) -> tuple[str, int]:
-        """Mostly a token with something under it, at times a stale or an unknown one, or another's queue."""
+        """Mostly a token with something under it, at times a stale or an unknown one, or another's queue.
+
+        What is drawn does not depend on the state: in a replay, real time may make another one.
+        """
         known = self.usable_tokens(hand)
         live = [pair for pair in known if self.model.holding(hand, *pair)]
-        kind = data.draw(st.integers(0, 9))
+        kind, nth = data.draw(st.integers(0, 9)), data.draw(st.integers(0, 2**63 - 1))
         if not known or kind == 0:
-            return MAIN, data.draw(st.integers(0, 2**63 - 1))
-        queue, token = data.draw(st.sampled_from(live if live and kind < 8 else known))
+            return MAIN, nth
+        chosen = live if live and kind < 8 else known
+        queue, token = chosen[nth % len(chosen)]
         return (GRAVE if kind == 9 and GRAVE in self.model.queues else queue), token
 
     def draw_ids(self, data: st.DataObject, hand: Hand, owned: list[int]) -> list[int] | None:
         """All, some, others' or unheard-of ids, also twice."""
         kind = data.draw(st.sampled_from(("all", "all", "some", "mixed")))
+        nths = data.draw(st.lists(st.integers(0, 999), max_size=4))
         if kind == "all":
             return None
         pool = sorted(owned) if kind == "some" else sorted({*self.model.view(hand), 7, 2**40 + 99999})
-        return data.draw(st.lists(st.sampled_from(pool), max_size=4)) if pool else []
+        return [pool[nth % len(pool)] for nth in nths] if pool else []
 
     @rule(
         data=st.data(),

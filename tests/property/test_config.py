@@ -17,36 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg.types.json import Jsonb
 
+from tests.built_in import BUILT_IN
 from tests.fix_database import Connect
 
 Config = dict[str, Any]
 
 PROFILE = settings(max_examples=30, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 QUEUES = ("one", "two")
-BUILT_IN: Config = {
-    "lease": "30 s",
-    "max_deliveries": 5,
-    "dead_letter": None,
-    "ttl": None,
-    "max_depth": None,
-    "backoff": {"base": "0 s", "factor": 2, "cap": "300 s", "jitter": 0},
-    "priority_default": 0,
-    "priorities": [0],
-    "shards": 1,
-    "notify": True,
-    "max_payload": 1048576,
-    "kind": "queue",
-    "throughput_limit": None,
-    "retention": None,
-    "expire_in_flight": False,
-    "keep": [],
-    "keep_for": "7 days",
-    "ordering": "none",
-    "on_dead": "continue",
-    "budget": "deliveries",
-    "lapse_is_failure": False,
-    "durability": "durable",
-}
 SECONDS = {"0 s": 0, "30 s": 30, "2 hours": 7200, "300 s": 300, "1 min": 60}
 
 durations = st.sampled_from((1, 0.5, "2 hours", "1 min"))

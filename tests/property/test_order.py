@@ -45,9 +45,22 @@ class Message:
     token: int | None = None
     deadline: datetime = T0
     blocks: bool = False
+    died_at: datetime = T0
+
+    @property
+    def name(self) -> tuple[object, ...]:
+        """What can be sent back once."""
+        return (self.payload,) if self.key is None else (self.key, self.line)
 
     def expired(self, now: datetime) -> bool:
-        return self.expires_at is not None and self.expires_at <= now
+        return self.expires_at is not None and self.expires_at <= now and not self.blocks
+
+    def retry(self, now: datetime) -> None:
+        """Its time to live has stood still; if none was left, it has none any more."""
+        if self.expires_at:
+            left = self.expires_at - self.died_at
+            self.expires_at = now + left if left > timedelta() else None
+        self.blocks, self.deliveries, self.due_at = False, 0, now
 
     def free(self, now: datetime) -> bool:
         return self.token is None and not self.blocks and self.due_at <= now
@@ -91,11 +104,20 @@ class OrderMachine(RuleBasedStateMachine):
     # --- sending
 
     @rule(
-        line=keys, priority=st.sampled_from((0, 0, 5)), delay=spans, ttl=spans, undone=st.integers(0, 4),
+        line=keys,
+        priority=st.sampled_from((0, 0, 5)),
+        delay=spans,
+        ttl=spans,
+        undone=st.integers(0, 4),
         key=st.sampled_from((None, None, "x")),
     )
     def send(
-        self, line: str | None, priority: int, delay: timedelta | None, ttl: timedelta | None, undone: int,
+        self,
+        line: str | None,
+        priority: int,
+        delay: timedelta | None,
+        ttl: timedelta | None,
+        undone: int,
         key: str | None,
     ) -> None:
         model = self.model
@@ -108,8 +130,12 @@ class OrderMachine(RuleBasedStateMachine):
         if undone == 0:
             return
         sent = Message(
-            id, "" if self.strict else line, model.payloads, model.now + (delay or timedelta()),
-            model.now + ttl if ttl else None, key,
+            id,
+            "" if self.strict else line,
+            model.payloads,
+            model.now + (delay or timedelta()),
+            model.now + ttl if ttl else None,
+            key,
         )
         before = model.named(id)
         if before is None:
@@ -165,9 +191,7 @@ class OrderMachine(RuleBasedStateMachine):
 
     def _forget_expired(self) -> None:
         """Claims end what has expired when they meet it: the model asks which are gone."""
-        there = {
-            id for (id,) in self.engine.conn.execute("select id from holdfast.message").fetchall()
-        }
+        there = {id for (id,) in self.engine.conn.execute("select id from holdfast.message").fetchall()}
         gone = [m for m in self.model.live if m.id not in there]
         assert all(m.expired(self.model.now) and m.token is None for m in gone), f"lost: {gone}"
         self.model.live = [m for m in self.model.live if m.id in there]
@@ -186,9 +210,7 @@ class OrderMachine(RuleBasedStateMachine):
         delay = data.draw(spans) if verb == "nack" else None
         options = {"delay": delay or timedelta()} if verb == "nack" else {}
         with self.engine.conn.transaction(force_rollback=undone == 0):
-            settled, _ = self.engine.settle(
-                verb, message.token, [message.id], queue=self.queue, **options
-            )
+            settled, _ = self.engine.settle(verb, message.token, [message.id], queue=self.queue, **options)
         assert settled == [message.id]
         if undone == 0:
             return
@@ -205,7 +227,7 @@ class OrderMachine(RuleBasedStateMachine):
         if message.deliveries < BUDGET:
             return
         if self.blocking and message.line is not None:
-            message.blocks, message.expires_at = True, None
+            message.blocks, message.died_at = True, self.model.now
         else:
             self.model.live.remove(message)
             self.model.dead.append(message)
@@ -223,14 +245,21 @@ class OrderMachine(RuleBasedStateMachine):
 
     @rule()
     def redrive(self) -> None:
+        """Of each key one goes back, unless a message of it lives."""
+        self._forget_expired()
         moved = self.engine.rows("redrive", queue=self.queue)
-        dead, self.model.dead = self.model.dead, []
-        assert len(moved) == len(dead)
-        entries = {m.payload: m for m in dead}
+        entries = {m.payload: m for m in self.model.dead}
+        living = {(m.key, m.line) for m in self.model.live}
+        wanted = {m.name for m in self.model.dead if m.key is None or (m.key, m.line) not in living}
+        names = []
         for row in moved:
             entry = self.engine.row("message", queue=self.queue, id=row["new_id"])
             old = entries[entry["payload"]]
+            names.append(old.name)
+            self.model.dead.remove(old)
             self.model.live.append(Message(row["new_id"], old.line, old.payload, self.model.now, key=old.key))
+        assert len(names) == len(set(names))
+        assert set(names) == wanted
 
     @rule(data=st.data(), how=st.sampled_from(("retry", "skip")))
     def unblock(self, data: st.DataObject, how: str) -> None:
@@ -241,7 +270,7 @@ class OrderMachine(RuleBasedStateMachine):
             return
         message = data.draw(st.sampled_from(blocking))
         self.engine.value("unblock", queue=self.queue, key=message.line or None, how=how)
-        message.blocks, message.deliveries, message.due_at = False, 0, self.model.now
+        message.retry(self.model.now)
         if how == "skip":
             self.model.live.remove(message)
             self.model.dead.append(message)
@@ -269,6 +298,7 @@ class OrderMachine(RuleBasedStateMachine):
         self._expire_leases()
         self.engine.value("sweep", queue=self.queue)
         answer = self.engine.value("maintain")
+        self._forget_expired()
         assert answer["found"] == 0 or before == 0
 
     def teardown(self) -> None:
@@ -279,14 +309,14 @@ class OrderMachine(RuleBasedStateMachine):
         self.engine.at(self.model.now)
         for message in [m for m in self.model.live if m.blocks]:
             self.engine.value("unblock", queue=self.queue, key=message.line or None)
-            message.blocks, message.deliveries, message.due_at = False, 0, self.model.now
+            message.retry(self.model.now)
         empty = 0
         while empty < 4:
             self._expire_leases()
             for message in [m for m in self.model.live if m.blocks]:
                 self.engine.value("sweep", queue=self.queue)
                 self.engine.value("unblock", queue=self.queue, key=message.line or None)
-                message.blocks, message.deliveries, message.due_at = False, 0, self.model.now
+                message.retry(self.model.now)
             rows = self.engine.claim(10, queue=self.queue)
             self._forget_expired()
             self._check(rows, held=False)
@@ -300,21 +330,20 @@ class OrderMachine(RuleBasedStateMachine):
 
 
 QUICK = settings(
-    max_examples=25, stateful_step_count=40, derandomize=True, deadline=None,
+    max_examples=25,
+    stateful_step_count=40,
+    derandomize=True,
+    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 LONG = settings(QUICK, max_examples=300, stateful_step_count=60, derandomize=False)
 
 
 def run(connect: Connect, how: settings) -> None:
-    engine = Engine(connect())
+    class Machine(OrderMachine):
+        engine = Engine(connect())
 
-    def machine() -> OrderMachine:
-        made = OrderMachine()
-        made.engine = engine
-        return made
-
-    run_state_machine_as_test(machine, settings=how)  # type: ignore[arg-type]
+    run_state_machine_as_test(Machine, settings=how)
 
 
 @pytest.mark.timeout(300)

@@ -47,6 +47,11 @@ def ended(output: Output) -> Iterator[None]:
         raise typer.Exit(ExitCode.ERROR) from error
     except psycopg.Error as error:
         raise typer.Exit(report(output, error)) from error
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        output.error(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        raise typer.Exit(ExitCode.ERROR) from error
     except KeyboardInterrupt as error:
         output.note("Interrupted.")
         raise typer.Exit(ExitCode.INTERRUPTED) from error

@@ -17,6 +17,7 @@ from holdfast.client import NewMessage
 
 from ._command import Invocation
 from ._output import counted
+from ._values import json_payload
 
 COPY_ROWS = 5_000
 STDIN = "-"
@@ -78,15 +79,17 @@ def read(file: IO[bytes], progress: Progress, task: TaskID, *, text: bool) -> It
     for number, line in enumerate(file, start=1):
         progress.advance(task, len(line))
         if line.strip():
-            yield Jsonb(parse(number, line, text=text))
+            yield parse(number, line, text=text)
 
 
-def parse(number: int, line: bytes, *, text: bool) -> Any:
+def parse(number: int, line: bytes, *, text: bool) -> Jsonb:
     """One line as a payload."""
     try:
         content = line.decode()
-        return content.rstrip("\r\n") if text else json.loads(content)
+        return Jsonb(content.rstrip("\r\n")) if text else json_payload(content)
     except json.JSONDecodeError as error:
         raise typer.BadParameter(f"line {number} is not JSON: {error.msg} at column {error.colno}") from error
+    except RecursionError as error:
+        raise typer.BadParameter(f"line {number} is not JSON: {error}") from error
     except UnicodeDecodeError as error:
         raise typer.BadParameter(f"line {number} is not UTF-8") from error

@@ -11,6 +11,8 @@ import typer
 
 from ._values import duration, instant, message_id, token, uuid
 
+LARGEST_COUNT = 2**31 - 1  # PostgreSQL's int; how much less a verb takes, it says itself
+
 Queue: TypeAlias = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
 Token: TypeAlias = Annotated[
     int, typer.Argument(parser=token, metavar="TOKEN", help="The token that claim printed.")
@@ -23,7 +25,7 @@ After: TypeAlias = Annotated[
     int | None,
     typer.Option("--after", parser=message_id, metavar="ID", help="Go on behind this message."),
 ]
-Limit: TypeAlias = Annotated[int, typer.Option("--limit", help="At most so many.")]
+Limit: TypeAlias = Annotated[int, typer.Option("--limit", max=LARGEST_COUNT, help="At most so many.")]
 Strict: TypeAlias = Annotated[
     bool, typer.Option("--strict", help="Fail if the token does not hold all of them any more.")
 ]
@@ -89,7 +91,9 @@ IdempotencyKey: TypeAlias = Annotated[
 ]
 
 # How to claim
-Max: TypeAlias = Annotated[int, typer.Option("--max", "-n", help="At most so many messages.")]
+Max: TypeAlias = Annotated[
+    int, typer.Option("--max", "-n", max=LARGEST_COUNT, help="At most so many messages.")
+]
 LeaseFor: TypeAlias = Annotated[
     timedelta | None,
     typer.Option("--lease", parser=duration, metavar="DURATION", help="Nobody else gets them for so long."),

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import typer
+from psycopg.types.json import Jsonb
 
 # The units that PostgreSQL reads in an interval, as far as their length is fixed.
 UNITS = {
@@ -22,6 +23,7 @@ UNITS = {
 }
 PART = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-z]*)")
 LARGEST_ID = 2**63 - 1
+LONGEST = 200  # characters of bad input that are shown
 
 
 def duration(text: str) -> timedelta:
@@ -51,6 +53,11 @@ def message_id(text: str) -> int:
     return positive(text, "the id of a message")
 
 
+def sequence_number(text: str | int) -> int:
+    """The sequence number of a record; typer passes defaults through here too."""
+    return positive(str(text), "a sequence number")
+
+
 def positive(text: str, what: str) -> int:
     """A whole number as PostgreSQL counts messages."""
     if not (text.isascii() and text.isdigit() and int(text) <= LARGEST_ID):
@@ -62,7 +69,7 @@ def instant(text: str) -> datetime:
     """An ISO 8601 time; without a zone it is local time."""
     try:
         return datetime.fromisoformat(text).astimezone()
-    except ValueError as error:
+    except (OverflowError, ValueError) as error:
         raise typer.BadParameter(f"{text!r} is not a time such as 2030-01-31T12:00:00Z") from error
 
 
@@ -74,12 +81,23 @@ def uuid(text: str) -> UUID:
         raise typer.BadParameter(f"{text!r} is not a UUID") from error
 
 
-def json_value(text: str, advice: str = "") -> Any:
-    """A JSON value; the advice is for who wrote something else."""
+def json_value(text: str) -> Any:
+    """A JSON value."""
     try:
         return json.loads(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is not JSON ({error}){advice}") from error
+    except (RecursionError, ValueError) as error:
+        raise typer.BadParameter(f"{shortened(text)} is not JSON ({error})") from error
+
+
+def json_payload(text: str) -> Jsonb:
+    """A payload: sent as it was written, so that no number loses digits on its way."""
+    json.loads(text, parse_int=str, parse_float=str)
+    return Jsonb(text, dumps=str)
+
+
+def shortened(text: str) -> str:
+    """What somebody has typed, in quotes, as much of it as tells what it is."""
+    return repr(text if len(text) <= LONGEST else f"{text[:LONGEST]}…")
 
 
 def assignments(words: Iterable[str]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from holdfast.client import Holdfast, Replayed
 
 from ._command import Invocation, command
 from ._options import After, Limit, Queue, Yes
+from ._output import counted
 from ._values import instant
 
 CHUNK = 10_000  # messages in one call: a transaction of its own
@@ -110,7 +111,7 @@ def replay(
         "ended_at": last.ended_at if last else None,
         "after": last.id if last else None,
     }
-    text = f"Sent {replayed} messages of {queue} once more."
+    text = f"Sent {counted(replayed, 'message')} of {queue} once more."
     if last and replayed == limit:
         text += f" To go on: --from {last.ended_at.isoformat()} --after {last.id}"
     invocation.output.document(answer, text)

@@ -8,13 +8,21 @@ import typer
 
 from ._command import Invocation, command
 from ._options import Limit, Queue, Tag, Yes
+from ._output import counted
+from ._values import sequence_number
 
 COLUMNS = ("kind", "seq", "from_seq", "enqueued_at", "tag", "payload")
 
-Behind = Annotated[int, typer.Option("--after", metavar="SEQ", help="Go on behind this sequence number.")]
-Seqs = Annotated[list[int] | None, typer.Argument(metavar="SEQ...", help="These records.")]
+Behind = Annotated[
+    int,
+    typer.Option("--after", parser=sequence_number, metavar="SEQ", help="Go on behind this sequence number."),
+]
+Seqs = Annotated[
+    list[int] | None, typer.Argument(parser=sequence_number, metavar="SEQ...", help="These records.")
+]
 Before = Annotated[
-    int | None, typer.Option("--before", metavar="SEQ", help="All before this sequence number.")
+    int | None,
+    typer.Option("--before", parser=sequence_number, metavar="SEQ", help="All before this sequence number."),
 ]
 
 app = typer.Typer(no_args_is_help=True, help="Read logs by sequence number, and delete from them.")
@@ -49,4 +57,5 @@ def delete(
     invocation.confirm(f"Delete records of {queue}?", yes=yes)
     with invocation.client() as client:
         deleted = client.log_delete(queue, seqs or None, tag=tag, before=before, limit=limit)
-    invocation.output.document({"queue": queue, "deleted": deleted}, f"Deleted {deleted} records of {queue}.")
+    text = f"Deleted {counted(deleted, 'record')} of {queue}."
+    invocation.output.document({"queue": queue, "deleted": deleted}, text)

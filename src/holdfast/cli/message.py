@@ -41,7 +41,7 @@ from ._options import (
     Ttl,
     Wait,
 )
-from ._values import headers, json_value
+from ._values import headers, json_payload, shortened
 
 STDIN = "-"
 
@@ -114,7 +114,14 @@ def read_payload(payload: str | None, *, text: bool) -> Jsonb | None:
     if payload is None:
         return None
     content = sys.stdin.read() if payload == STDIN else payload
-    return Jsonb(content if text else json_value(content, "; for plain text use --text"))
+    if text:
+        return Jsonb(content)
+    try:
+        return json_payload(content)
+    except (RecursionError, ValueError) as error:
+        raise typer.BadParameter(
+            f"{shortened(content)} is not JSON ({error}); for plain text use --text"
+        ) from error
 
 
 def read_body(path: Path | None) -> bytes | None:

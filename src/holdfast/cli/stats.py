@@ -15,7 +15,18 @@ from ._command import Invocation, command
 from ._output import named, table
 from ._values import duration
 
-COLUMNS = ("queue", "ready", "scheduled", "in_flight", "dead", "depth", "oldest_age", "exact", "paused")
+COLUMNS = (
+    "queue",
+    "ready",
+    "scheduled",
+    "blocked",
+    "in_flight",
+    "dead",
+    "depth",
+    "oldest_age",
+    "exact",
+    "paused",
+)
 CLASSES = (
     "under_10ms",
     "under_100ms",

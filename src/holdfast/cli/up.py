@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType, TracebackType
 from typing import Annotated
 
@@ -18,7 +18,7 @@ from psycopg import conninfo
 
 from holdfast.client import Delivery, Holdfast, HoldfastError, QueueExistsError
 from holdfast.database import URL_VARIABLE, configured_url, database
-from holdfast.embedded import DEFAULT_DATA_DIR
+from holdfast.embedded import DEFAULT_DATA_DIR, EmbeddedError
 from holdfast.migrate import migrate
 
 from ._command import Invocation, command
@@ -37,7 +37,8 @@ with psql:
 
     psql {psql}
 {create_sql}    select holdfast.send('{queue}', '{{"hello": "psql"}}');
-    select * from holdfast.claim('{queue}');
+    select token, payload from holdfast.claim('{queue}') \\gset
+    select holdfast.ack('{queue}', :token);
 
 with Python:
 
@@ -61,6 +62,9 @@ Holdfast is in your database. Go on in another shell:
 
     export {URL_VARIABLE}={{url}}"""
 SECRET = "\n\nThe password is not shown: add it there, or keep it in ~/.pgpass."
+
+Reach = Callable[[], AbstractContextManager[str]]
+"""Gives the database's URL; an embedded server that has ended is started again by that."""
 
 Demo = Annotated[
     bool, typer.Option("--demo", help=f"Make the queue {DEMO} in a database of yours too, and try it.")
@@ -89,7 +93,7 @@ def up(invocation: Invocation, demo: Demo = False) -> None:
         way = guide_to(url, made=tried is not None) if configured else guide(url)
         lines += [*describe(tried), "", way]
         invocation.output.document(document, "\n".join(lines))
-        with kept_in_order(url, invocation.output.note):
+        with kept_in_order(lambda: database(invocation.database_url), invocation.output.note):
             stop.wait()
         invocation.output.say("Stopping.")
 
@@ -164,10 +168,10 @@ def quoted(url: str) -> str:
 
 
 @contextmanager
-def kept_in_order(url: str, note: Callable[[str], None]) -> Iterator[None]:
+def kept_in_order(reach: Reach, note: Callable[[str], None]) -> Iterator[None]:
     """Upkeep as long as the block lasts, in a thread: a server that does not answer delays no ending."""
     over = threading.Event()
-    upkeep = threading.Thread(target=keep_in_order, args=(url, over, note), name="upkeep", daemon=True)
+    upkeep = threading.Thread(target=keep_in_order, args=(reach, over, note), name="upkeep", daemon=True)
     upkeep.start()
     try:
         yield
@@ -177,22 +181,30 @@ def kept_in_order(url: str, note: Callable[[str], None]) -> Iterator[None]:
 
 
 def keep_in_order(
-    url: str, over: threading.Event, note: Callable[[str], None], every: float = UPKEEP_SECONDS
+    reach: Reach, over: threading.Event, note: Callable[[str], None], every: float = UPKEEP_SECONDS
 ) -> None:
-    """Do rounds of upkeep until it is over. What fails is tried again, and told once."""
+    """Do rounds of upkeep until it is over. What fails is tried again; it is told once, and its end too."""
     told = None
     while not over.wait(every):
         problem = None
         try:
-            with psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:
-                client = Holdfast(connection=connection)
-                while not client.maintain()["done"] and not over.is_set():
-                    pass
-        except (HoldfastError, psycopg.Error) as error:
+            with reach() as url, psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:
+                look_after(connection, over)
+        except (HoldfastError, EmbeddedError, psycopg.Error) as error:
             problem = str(error).strip()
-        if problem and problem != told and not over.is_set():
-            note(f"maintain() failed, and is tried again every {every:g} s: {problem}")
+        if problem != told and not over.is_set():
+            again = f"maintain() failed, and is tried again every {every:g} s: {problem}"
+            note(again if problem else "maintain() works again.")
         told = problem
+
+
+def look_after(connection: psycopg.Connection[tuple[object, ...]], over: threading.Event) -> None:
+    """One round of upkeep. It rests while the clock is set: by that, everything would be over."""
+    if connection.execute("select holdfast._clock_is_set()").fetchone() == (True,):
+        return
+    client = Holdfast(connection=connection)
+    while not client.maintain()["done"] and not over.is_set():
+        pass
 
 
 class Stop:

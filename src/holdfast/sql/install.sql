@@ -672,6 +672,13 @@ begin
 end $$;
 comment on function holdfast._check_clock is 'Refuse a time that the clock cannot be set to';
 
+create or replace function holdfast._clock_is_set() returns boolean language plpgsql stable
+as $$
+begin
+  return coalesce(pg_get_function_sqlbody(to_regprocedure('holdfast.now()')) like '%pg_sequence_last_value%', false);
+end $$;
+comment on function holdfast._clock_is_set is 'Has set_clock() stopped the clock?';
+
 create or replace function holdfast.set_clock(at timestamptz) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -682,8 +689,7 @@ begin
       return clock_timestamp();
   else
     perform setval('holdfast.clock', (extract(epoch from set_clock.at) * 1000000)::bigint);
-    if not exists (select from pg_proc p where p.oid = to_regprocedure('holdfast.now()')
-                   and pg_get_function_sqlbody(p.oid) like '%pg_sequence_last_value%') then
+    if not holdfast._clock_is_set() then
       -- Runs as the owner: nobody else may read the register.
       create or replace function holdfast.now() returns timestamptz language sql volatile
         security definer set search_path = pg_catalog, pg_temp
@@ -711,6 +717,67 @@ comment on function holdfast._us is 'Microseconds since 1970: how registers hold
 create or replace function holdfast._time(us bigint) returns timestamptz language sql stable
   return timestamptz 'epoch' + us * interval '1 microsecond';
 comment on function holdfast._time is 'The time that a register holds';
+
+-- 15_lock.sql
+-- Locks: the classes of all advisory locks, here and nowhere else. Two uses of one class would wait for each other.
+--
+-- A lock is a pair (class, object). All are held until the transaction ends, unless it says "for a moment": then in a
+-- subtransaction that is always undone.
+--
+--   class              object                                     taken by
+--   _lane_lock         lane id                                    whoever moves a lane: claim, sweep, repair, drop
+--   _upkeep_lock       queue id                                   maintain, for its steps of a queue; never waited for
+--   _line_lock         a queue's bucket of ordering keys          sends and redrives to an ordered queue, replays to a strict one
+--   _key_lock          a queue's bucket of keys                   sends with a key, discard_key
+--   _idempotency_lock  a queue's bucket of idempotency keys       sends with one, redrive
+--   _bucket_lock       limiter id, or the negative queue id       take_rate and limited claims, for a moment
+--   _mark_lock         lane id of a log                           read, for its pair of registers, for a moment
+--   _archive_lock      0                                          maintain, for the archive; never waited for
+--   _stage_lock        0                                          maintain, for staged messages; never waited for
+--   _grave_lock        hash of a queue's name                     who names a dead-letter queue (shared), or makes one strict
+--
+-- Lock order: lines, keys, idempotency keys, each by bucket; then lanes by id or priority; then the momentary ones,
+-- whose holders wait for nobody.
+
+create or replace function holdfast._lane_lock() returns int language sql immutable
+  return 1215261796;
+comment on function holdfast._lane_lock is 'The class of the advisory locks on lanes; the object is the lane id';
+
+create or replace function holdfast._upkeep_lock() returns int language sql immutable
+  return 1215261797;
+comment on function holdfast._upkeep_lock is 'The class of the advisory locks on the upkeep of queues; the object is the queue id';
+
+create or replace function holdfast._line_lock() returns int language sql immutable
+  return 1215261798;
+comment on function holdfast._line_lock is 'The class of the advisory locks on ordering keys; the object is a bucket of a queue''s keys';
+
+create or replace function holdfast._key_lock() returns int language sql immutable
+  return 1215261799;
+comment on function holdfast._key_lock is 'The class of the advisory locks on replaceable keys; the object is a bucket of a queue''s keys';
+
+create or replace function holdfast._idempotency_lock() returns int language sql immutable
+  return 1215261800;
+comment on function holdfast._idempotency_lock is 'The class of the advisory locks on idempotency keys; the object is a bucket of a queue''s keys';
+
+create or replace function holdfast._bucket_lock() returns int language sql immutable
+  return 1215261801;
+comment on function holdfast._bucket_lock is 'The class of the advisory locks on buckets of tokens; the object is the limiter''s id, or the negative of the queue''s';
+
+create or replace function holdfast._mark_lock() returns int language sql immutable
+  return 1215261802;
+comment on function holdfast._mark_lock is 'The class of the advisory locks on mark and horizon of logs; the object is the lane id';
+
+create or replace function holdfast._archive_lock() returns int language sql immutable
+  return 1215261803;
+comment on function holdfast._archive_lock is 'The class of the advisory lock on the upkeep of the archive; the object is 0';
+
+create or replace function holdfast._grave_lock() returns int language sql immutable
+  return 1215261804;
+comment on function holdfast._grave_lock is 'The class of the advisory locks on names of dead-letter queues; the object is a hash of the name';
+
+create or replace function holdfast._stage_lock() returns int language sql immutable
+  return 1215261805;
+comment on function holdfast._stage_lock is 'The class of the advisory lock on the upkeep of staged messages; the object is 0';
 
 -- 20_checks.sql
 -- Checks: what a caller may pass, and how it is told.
@@ -1080,8 +1147,10 @@ comment on function holdfast._merge is 'Overrides after a change: null takes a f
 create or replace function holdfast._of_kind(effective jsonb) returns jsonb language sql immutable
   return case effective ->> 'kind' when 'log'
     then effective || '{"dead_letter": false, "ttl": null, "throughput_limit": null, "priority_default": 0, "priorities": [0], "shards": 1}'
-    else effective || '{"retention": null}' end;
-comment on function holdfast._of_kind is 'An effective configuration without what its kind of queue does not have: a log has one lane';
+    else effective || '{"retention": null}'
+         || case effective ->> 'ordering' when 'strict'
+              then jsonb_build_object('shards', 1, 'priorities', jsonb_build_array(effective -> 'priority_default')) else '{}' end end;
+comment on function holdfast._of_kind is 'An effective configuration without what its kind of queue does not have: a log and a strict queue have one lane';
 
 create or replace function holdfast._effective(queue text, config jsonb) returns jsonb language sql stable
   return (select holdfast._of_kind(holdfast._builtin() || e.merged
@@ -1095,6 +1164,7 @@ as $$
 begin
   perform holdfast._check_field('dead_letter', effective -> 'dead_letter' <> to_jsonb(_apply.queue), effective -> 'dead_letter',
                                 'another queue than this one');
+  perform holdfast._check_grave(_apply.queue, effective);
   perform holdfast._check_ordering(_apply.queue, effective);
   update holdfast.queue q set
     kind = effective ->> 'kind',
@@ -1132,16 +1202,39 @@ begin
 end $$;
 comment on function holdfast._apply is 'Write an effective configuration into the typed columns, and make the lanes it names';
 
+create or replace function holdfast._check_grave(queue text, effective jsonb) returns void language plpgsql volatile
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(_check_grave.queue);
+  v_grave text := case when effective -> 'dead_letter' <> 'false' then effective ->> 'dead_letter' end;
+  v_strict boolean := effective ->> 'ordering' = 'strict';
+  v_other text;
+begin
+  -- A burial waits for nobody, so it cannot queue up for its place in a line. Whoever makes that queue strict at this
+  -- moment, or names this one, is waited for; neither queue need be there yet, so the lock is on the name.
+  if v_grave is not null and v_grave is distinct from v_queue.dead_letter then
+    perform pg_advisory_xact_lock_shared(holdfast._grave_lock(), hashtext(v_grave));
+  end if;
+  if v_strict and v_queue.ordering is distinct from 'strict' then
+    perform pg_advisory_xact_lock(holdfast._grave_lock(), hashtext(v_queue.name));
+  end if;
+  if exists (select from holdfast.queue q where q.name = v_grave and q.ordering = 'strict') then
+    perform holdfast._fail('QH104', 'bad value for dead_letter', format('The queue "%s" is strict: it takes no dead letters.', v_grave),
+      format('Let dead_letter of "%s" name a queue that is not strict, or be false.', v_queue.name));
+  end if;
+  select q.name into v_other from holdfast.queue q where v_strict and q.dead_letter = v_queue.name order by q.id limit 1;
+  if found then
+    perform holdfast._fail('QH104', 'bad value for ordering', format('The queue "%s" buries its dead in it, and a strict queue takes no dead letters.', v_other),
+      format('Give "%s" another dead_letter first, or false.', v_other));
+  end if;
+end $$;
+comment on function holdfast._check_grave is 'Refuse a strict queue as a dead-letter queue, from either side';
+
 create or replace function holdfast._check_ordering(queue text, effective jsonb) returns void language plpgsql volatile
 as $$
 declare
   v_queue holdfast.queue := holdfast._queue(_check_ordering.queue);
 begin
-  if effective ->> 'ordering' = 'strict' then
-    perform holdfast._check_field('shards', (effective ->> 'shards')::numeric = 1, effective -> 'shards', '1 where ordering is strict: one lane');
-    perform holdfast._check_field('priorities', (effective -> 'priorities') <@ jsonb_build_array((effective ->> 'priority_default')::numeric, 0),
-      effective -> 'priorities', 'nothing but priority_default where ordering is strict: one lane');
-  end if;
   if 'strict' in (effective ->> 'ordering', v_queue.ordering) and effective ->> 'ordering' is distinct from coalesce(v_queue.ordering, 'none')
      and holdfast._count_upto(v_queue, 1) > 0 then
     perform holdfast._fail('QH310', 'the ordering of a queue with messages in it cannot be changed to or from strict',
@@ -1152,7 +1245,20 @@ begin
     perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from (select l.id from holdfast.lane l where l.queue_id = v_queue.id order by l.id) l;
   end if;
 end $$;
-comment on function holdfast._check_ordering is 'Refuse an ordering that does not go with the lanes or the messages of a queue';
+comment on function holdfast._check_ordering is 'Refuse an ordering that does not go with the messages of a queue';
+
+create or replace function holdfast._check_strict(config jsonb) returns void language plpgsql stable
+as $$
+begin
+  -- What the queue itself says: defaults that ask for more lanes are for the others.
+  if config ->> 'ordering' = 'strict' then
+    perform holdfast._check_field('shards', coalesce((config ->> 'shards')::numeric, 1) = 1, config -> 'shards', '1 where ordering is strict: one lane');
+    perform holdfast._check_field('priorities',
+      coalesce(config -> 'priorities', '[]') <@ jsonb_build_array(holdfast._effective('', config) -> 'priority_default', 0),
+      config -> 'priorities', 'nothing but priority_default where ordering is strict: one lane');
+  end if;
+end $$;
+comment on function holdfast._check_strict is 'Refuse settings of a strict queue that would give it several lanes';
 
 create or replace function holdfast._copy_to_lanes(queue text) returns void language plpgsql volatile
 as $$
@@ -1226,6 +1332,7 @@ begin
   perform holdfast._check_config(create_queue.config);
   v_config := holdfast._merge('{}', create_queue.config);
   perform holdfast._check_kind(v_config, v_config ->> 'kind');
+  perform holdfast._check_strict(v_config);
   if holdfast._create_queue(create_queue.queue, v_config) then
     return true;
   end if;
@@ -1252,6 +1359,7 @@ begin
   end if;
   v_queue.config := holdfast._merge(v_queue.config, configure_queue.config);
   perform holdfast._check_kind(v_queue.config, v_queue.kind);
+  perform holdfast._check_strict(v_queue.config);
   v_effective := holdfast._effective(v_queue.name, v_queue.config);
   update holdfast.queue q set config = v_queue.config where q.id = v_queue.id;
   perform holdfast._apply(v_queue.name, v_effective);
@@ -1390,10 +1498,6 @@ comment on function holdfast.drop_queue is 'Remove a queue and all its messages;
 -- holdfast.boot says so. Where it is missing or speaks of another database, _boot_lane() starts over: every
 -- lease has expired, the cursor goes back to the start.
 -- Lock order: lane locks by lane id, before any row.
-
-create or replace function holdfast._lane_lock() returns int language sql immutable
-  return 1215261796;
-comment on function holdfast._lane_lock is 'The class of the advisory locks on lanes; the object is the lane id';
 
 create or replace function holdfast._make_sequence(kind text, name text, options text) returns regclass language plpgsql volatile
 as $$
@@ -1613,6 +1717,18 @@ exception
 end $$;
 comment on function holdfast._readable is 'Can these registers be read?';
 
+create or replace function holdfast._renew(register regclass, name text) returns regclass language plpgsql volatile
+as $$
+begin
+  -- Whoever has used it holds a lock on it until his transaction ends: dropping it would wait for that.
+  if holdfast._readable(array[register]) then
+    perform setval(register, 0);
+    return register;
+  end if;
+  return holdfast._register(_renew.name);
+end $$;
+comment on function holdfast._renew is 'A register as if new: set to 0, also if this transaction rolls back; made anew only if it cannot be read';
+
 create or replace function holdfast._repair_queue(queue holdfast.queue, unreadable_only boolean) returns int
 language plpgsql volatile
 as $$
@@ -1620,13 +1736,14 @@ declare
   v_lane holdfast.lane;
   v_lanes int := 0;
 begin
-  if not (unreadable_only and holdfast._readable(array[queue.asleep, queue.depth, queue.counted_at])) then
-    execute format('drop sequence %s, %s, %s', queue.asleep, queue.depth, queue.counted_at);
+  if not (unreadable_only and holdfast._readable(array[queue.asleep, queue.depth, queue.counted_at, queue.throttle])) then
     update holdfast.queue q set
-      asleep = holdfast._register('asleep_' || q.id),
-      depth = holdfast._register('depth_' || q.id),
-      counted_at = holdfast._register('counted_at_' || q.id)
+      asleep = holdfast._renew(q.asleep, 'asleep_' || q.id),
+      depth = holdfast._renew(q.depth, 'depth_' || q.id),
+      counted_at = holdfast._renew(q.counted_at, 'counted_at_' || q.id),
+      throttle = case when q.throttle is not null then holdfast._renew(q.throttle, 'throttle_' || q.id) end
     where q.id = queue.id;
+    perform holdfast._copy_to_lanes(queue.name);
   end if;
   for v_lane in select l.* from holdfast.lane l where l.queue_id = queue.id order by l.id loop
     perform pg_advisory_xact_lock(holdfast._lane_lock(), v_lane.id);
@@ -1684,13 +1801,16 @@ declare
   v_lanes int := 0;
 begin
   perform holdfast._check_isolation('repair');
+  -- Before any lane is held.
+  if repair.queue is null then
+    perform holdfast._repair_limiters(unreadable_only);
+  end if;
   for v_queue in select q.name from holdfast.queue q where q.name = coalesce(repair.queue, q.name) order by q.id loop
     v_lanes := v_lanes + holdfast._repair_patiently(v_queue, unreadable_only);
   end loop;
   if not found and repair.queue is not null then
     perform holdfast._no_queue(repair.queue);
   end if;
-  perform holdfast._repair_limits(repair.queue, unreadable_only);
   return v_lanes;
 end $$;
 comment on function holdfast.repair is
@@ -1975,7 +2095,7 @@ declare
   v_gone int;
 begin
   -- One at a time; whoever comes second has nothing to do.
-  if not pg_try_advisory_xact_lock(holdfast._lane_lock() + 4, 0) then
+  if not pg_try_advisory_xact_lock(holdfast._archive_lock(), 0) then
     return '{"dropped": 0, "made": 0, "forgotten": 0, "more": false}';
   end if;
   v_gone := holdfast._forget_old(at, 5000);
@@ -2044,11 +2164,11 @@ begin
     select distinct ((_lock_keys.queue_id::bigint << 10) + (hashtext(k) & 1023) & 2147483647)::int as bucket
     from unnest(keys) k where k is not null order by bucket
   loop
-    perform pg_advisory_xact_lock(holdfast._lane_lock() + class, v_bucket);
+    perform pg_advisory_xact_lock(class, v_bucket);
   end loop;
 end $$;
 comment on function holdfast._lock_keys is
-  'Lock the buckets of these keys until the transaction ends, in order of their numbers. class 2: ordering keys; 3: keys; 4: idempotency keys';
+  'Lock the buckets of these keys until the transaction ends, in order of their numbers; class: which kind of keys (15_lock.sql)';
 
 create or replace function holdfast._pass_baton(queue_id int, keys text[], orders bigint[], heads boolean[], at timestamptz) returns void
 language plpgsql volatile
@@ -2182,6 +2302,8 @@ declare
   v_over bigint[];
   v_free bigint[];
   v_taken bigint[];
+  v_bytes bigint := 0;
+  v_full boolean := false;
 begin
   loop
     select array_agg(c.id order by c.due_at, c.id) filter (where c.over is not true), array_agg(c.id) filter (where c.over)
@@ -2195,20 +2317,21 @@ begin
     exit when v_ids is null and v_over is null;
     if v_ids is not null then
       v_free := (holdfast._in_order(lane, v_ids, want, at)).taken;
-      with fitting as (
-        select f.id, f.nth from (
-          select c.id, c.nth, sum(coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0)) over (order by c.nth)
-                 - coalesce(pg_column_size(m.payload), 0) - coalesce(pg_column_size(m.body), 0) as before
-          from unnest(v_free) with ordinality c(id, nth) join holdfast.message m on m.id = c.id) f
-        where f.before < holdfast._answer_bytes()
+      with sized as (
+        select c.id, c.nth, coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0) as bytes
+        from unnest(v_free) with ordinality c(id, nth) join holdfast.message m on m.id = c.id
+      ), fitting as (
+        select f.id, f.nth, f.upto from (select s.*, v_bytes + sum(s.bytes) over (order by s.nth) as upto from sized s) f
+        where f.upto - f.bytes < holdfast._answer_bytes()
       ), held as (
-        update holdfast.message m set due_at = '-infinity' from fitting f where m.id = f.id returning m.id, f.nth
+        update holdfast.message m set due_at = '-infinity' from fitting f where m.id = f.id returning m.id, f.nth, f.upto
       )
-      select array_agg(h.id order by h.nth) into v_free from held h;
+      select array_agg(h.id order by h.nth), coalesce(max(h.upto), v_bytes) into v_free, v_bytes from held h;
+      v_full := v_bytes >= holdfast._answer_bytes();
       v_taken := v_taken || v_free;
       want := want - coalesce(cardinality(v_free), 0);
     end if;
-    exit when want <= 0 or clock_timestamp() > v_began + interval '20 ms';
+    exit when want <= 0 or v_full or clock_timestamp() > v_began + interval '20 ms';
     v_rows := least(500, greatest(v_rows * 4, 50));
   end loop;
   return v_taken;
@@ -2303,7 +2426,8 @@ comment on function holdfast._orphans is 'Which of these messages are parked beh
 --                   transaction it is skipped, not handed out as it was. One that is being claimed is not waited for:
 --                   a new message is sent. One that came back from a delivery (nack, lease ran out) stays as it is.
 -- idempotency_key   at most one live message of a key: the same payload again answers with the first id, another is an
---                   error. A unique index stands behind the lock.
+--                   error. A unique index stands behind the lock. One that is past its time to live and in nobody's
+--                   hands ends at this moment, if nobody has removed it yet: else its key would swallow a message.
 --
 -- A replaceable key has no unique index: a message that is given back, or found after a crash, may meet a newer one,
 -- and both must stay. So the lock on the key decides, held to the end of the transaction.
@@ -2358,12 +2482,12 @@ begin
   select bool_or(d.key is not null or d.idempotency_key is not null) into v_singly from unnest(drafts) d;
   -- Before ids and numbers are drawn: whoever sent with one of these keys before has committed then.
   if queue.ordering is not null then
-    perform holdfast._lock_keys(2, queue.id, case when queue.ordering = 'strict' then '{""}'::text[]
-                                                  else array(select d.ordering_key from unnest(drafts) d) end);
+    perform holdfast._lock_keys(holdfast._line_lock(), queue.id,
+      case when queue.ordering = 'strict' then '{""}'::text[] else array(select d.ordering_key from unnest(drafts) d) end);
   end if;
   if v_singly then
-    perform holdfast._lock_keys(3, queue.id, array(select d.key from unnest(drafts) d));
-    perform holdfast._lock_keys(4, queue.id, array(select d.idempotency_key from unnest(drafts) d));
+    perform holdfast._lock_keys(holdfast._key_lock(), queue.id, array(select d.key from unnest(drafts) d));
+    perform holdfast._lock_keys(holdfast._idempotency_lock(), queue.id, array(select d.idempotency_key from unnest(drafts) d));
   end if;
   select jsonb_object_agg(p.priority, holdfast._ids(queue, p.priority)) into v_lanes
   from (select distinct coalesce(d.priority, queue.priority_default)::smallint as priority from unnest(drafts) d) p;
@@ -2373,6 +2497,9 @@ begin
       v_stored := v_stored || holdfast._store_one(queue, v_draft, (v_lanes ->> coalesce(v_draft.priority, queue.priority_default)::text)::regclass, at);
     end loop;
   else
+    if queue.max_depth is not null then
+      perform holdfast._check_depth(queue, cardinality(drafts));
+    end if;
     with stored as (
       insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
                                     correlation_id, max_deliveries, ordering_key, order_no)
@@ -2405,6 +2532,10 @@ begin
   if v_id is not null then
     return v_id;
   end if;
+  -- Only now: what replaces a message, or was sent before, adds nothing.
+  if queue.max_depth is not null then
+    perform holdfast._check_depth(queue, 1);
+  end if;
   insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
                                 correlation_id, max_deliveries, ordering_key, order_no, key, idempotency_key, payload_hash)
   values (nextval(sequence), queue.id, at, case when draft.key is not null then coalesce(draft.due_at, at) else draft.due_at end,
@@ -2433,20 +2564,41 @@ begin
   update holdfast.message m set
     enqueued_at = at, expires_at = draft.expires_at, payload = draft.payload, body = draft.body, content_type = draft.content_type,
     headers = draft.headers, tag = draft.tag, correlation_id = draft.correlation_id, max_deliveries = draft.max_deliveries,
-    last_error = null, due_at = case when m.due_at = 'infinity' then m.due_at else coalesce(draft.due_at, least(m.due_at, at)) end
+    last_error = null, origin = null,
+    -- A parked one waits for its time first, then a claim parks it again if it still stands behind a head.
+    due_at = coalesce(draft.due_at, case when m.due_at = 'infinity' then m.due_at else least(m.due_at, at) end)
   where m.id = v_id;
   return v_id;
 end $$;
 comment on function holdfast._replace is 'Under the lock of its key: replace the message that waits; null: none does, or it is being claimed';
+
+create or replace function holdfast._end_overdue(queue_id int, id bigint, at timestamptz) returns boolean language plpgsql volatile
+as $$
+begin
+  perform from holdfast.message m
+  where m.id = _end_overdue.id and m.expires_at <= at and m.blocks_since is null for update skip locked;
+  if not found or exists (select from holdfast._holders(array[_end_overdue.id]))
+     or holdfast._can_end(_end_overdue.queue_id, array[_end_overdue.id]) = '{}' then
+    return false;
+  end if;
+  perform holdfast._end(_end_overdue.queue_id, array[_end_overdue.id], 'expired', at);
+  return true;
+end $$;
+comment on function holdfast._end_overdue is
+  'End a message that is past its time to live. false: it is not, or somebody holds it, or that would wait for somebody';
 
 create or replace function holdfast._sent_before(queue holdfast.queue, draft holdfast.draft) returns bigint language plpgsql volatile
 as $$
 declare
   v_id bigint;
   v_hash bytea;
+  v_over boolean;
 begin
-  select m.id, m.payload_hash into v_id, v_hash from holdfast.message m
+  select m.id, m.payload_hash, m.expires_at <= holdfast.now() into v_id, v_hash, v_over from holdfast.message m
   where m.queue_id = queue.id and m.idempotency_key = draft.idempotency_key;
+  if v_over and holdfast._end_overdue(queue.id, v_id, holdfast.now()) then
+    return null;
+  end if;
   if v_hash <> holdfast._payload_hash(draft.payload, draft.body) then
     perform holdfast._fail('QH222', 'a message with this idempotency_key and another payload is there',
       format('Message %s of queue "%s" has the key %s.', v_id, queue.name, quote_literal(draft.idempotency_key)),
@@ -2464,7 +2616,7 @@ begin
   if v_keys = '{}' then
     return '{}';
   end if;
-  perform holdfast._lock_keys(4, queue.id, v_keys);
+  perform holdfast._lock_keys(holdfast._idempotency_lock(), queue.id, v_keys);
   return (select coalesce(jsonb_object_agg(f.key, f.id), '{}') from (
     select m.origin ->> 'idempotency_key' as key, min(m.id) as id from holdfast.message m
     where m.id = any (_free_idempotency_keys.ids) and m.origin ? 'idempotency_key' group by 1) f
@@ -2482,7 +2634,7 @@ declare
 begin
   perform holdfast._check_isolation('discard_key');
   -- Whoever is sending with this key is waited for: what it sent goes too.
-  perform holdfast._lock_keys(3, v_queue.id, array[discard_key.key]);
+  perform holdfast._lock_keys(holdfast._key_lock(), v_queue.id, array[discard_key.key]);
   return holdfast.discard(discard_key.queue, array(
     select m.id from holdfast.message m where m.queue_id = v_queue.id and m.key = discard_key.key order by m.id limit 10000));
 end $$;
@@ -2581,6 +2733,7 @@ begin
     end if;
     v_due := holdfast._due_at(delay, deliver_at, v_now);
     v_expires := holdfast._expires_at(ttl, expires_at, v_now, v_queue.ttl);
+    perform holdfast._hurry(v_queue.fast and alone);
     if num_nonnulls(ordering_key, key, idempotency_key, v_queue.ordering) > 0 then
       return (holdfast._store(holdfast._queue(send.queue),
         array[(payload, body, content_type, headers, priority, v_due, v_expires, correlation_id, tag, max_deliveries,
@@ -2589,7 +2742,6 @@ begin
     if v_queue.max_depth is not null then
       perform holdfast._check_depth(holdfast._queue(send.queue), 1);
     end if;
-    perform holdfast._hurry(v_queue.fast and alone);
     v_queue.ids := coalesce(v_queue.ids, holdfast._ids(holdfast._queue(send.queue), priority));
   end if;
 
@@ -2635,12 +2787,12 @@ begin
     perform holdfast._check_append(queue, max(num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries,
                                                              d.ordering_key, d.key, d.idempotency_key))) from unnest(drafts) d;
   end if;
-  if queue.max_depth is not null then
-    perform holdfast._check_depth(queue, cardinality(drafts));
-  end if;
   if queue.ordering is not null
      or exists (select from unnest(drafts) d where num_nonnulls(d.ordering_key, d.key, d.idempotency_key) > 0) then
     return holdfast._store_with_keys(queue, drafts, at);
+  end if;
+  if queue.max_depth is not null then
+    perform holdfast._check_depth(queue, cardinality(drafts));
   end if;
   select jsonb_object_agg(p.priority, holdfast._ids(queue, p.priority)) into v_lanes
   from (select distinct coalesce(d.priority, queue.priority_default)::smallint as priority from unnest(drafts) d) p;
@@ -2698,6 +2850,9 @@ begin
   if coalesce(cardinality(payloads), 0) = 0 then
     return '{}';
   end if;
+  if v_queue.fast then
+    perform holdfast._hurry(alone);
+  end if;
   if num_nonnulls(ordering_key, key, idempotency_key, v_queue.ordering) > 0 then
     return holdfast._store(v_queue, (
       select array_agg((p.payload, null, send_batch.content_type, send_batch.headers, send_batch.priority, v_due, v_expires,
@@ -2707,9 +2862,6 @@ begin
   end if;
   if v_queue.max_depth is not null then
     perform holdfast._check_depth(v_queue, cardinality(payloads));
-  end if;
-  if v_queue.fast then
-    perform holdfast._hurry(alone);
   end if;
 
   v_ids := holdfast._ids(v_queue, priority);
@@ -3074,13 +3226,14 @@ declare
 begin
   -- All at once: part by part, two writes could wait for one another.
   if queue.ordering is not null then
-    perform holdfast._lock_keys(2, queue.id, case when queue.ordering = 'strict' then '{""}'::text[] else array(
+    perform holdfast._lock_keys(holdfast._line_lock(), queue.id, case when queue.ordering = 'strict' then '{""}'::text[] else array(
       select distinct s.ordering_key from holdfast.staged s where s.stage = any (stages) and s.ordering_key is not null) end);
   end if;
   select array_agg(distinct s.key) filter (where s.key is not null), array_agg(distinct s.idempotency_key) filter (where s.idempotency_key is not null)
   into v_keys, v_idempotency_keys
   from holdfast.staged s where s.stage = any (stages) and (s.key is not null or s.idempotency_key is not null);
-  perform holdfast._lock_keys(3, queue.id, v_keys), holdfast._lock_keys(4, queue.id, v_idempotency_keys);
+  perform holdfast._lock_keys(holdfast._key_lock(), queue.id, v_keys);
+  perform holdfast._lock_keys(holdfast._idempotency_lock(), queue.id, v_idempotency_keys);
   return coalesce(v_keys, v_idempotency_keys) is not null;
 end $$;
 comment on function holdfast._lock_staged is 'Take the locks of all keys of a write; returns whether there are keys other than ordering keys';
@@ -3140,7 +3293,8 @@ begin
   if v_taken.id is null then
     v_singly := holdfast._lock_staged(v_queue, stages);
     v_lanes := holdfast._staged_lanes(v_queue, stages);
-    if v_queue.max_depth is not null and send_staged.messages > 0 then
+    -- Of messages with keys each that adds one asks for itself.
+    if v_queue.max_depth is not null and not v_singly and send_staged.messages > 0 then
       perform holdfast._check_depth(v_queue, send_staged.messages);
     end if;
     v_xid := pg_current_xact_id();
@@ -3177,7 +3331,7 @@ declare
   v_gone int;
 begin
   -- One at a time; whoever comes second has nothing to do.
-  if not pg_try_advisory_xact_lock(holdfast._lane_lock() + 4, 1) then
+  if not pg_try_advisory_xact_lock(holdfast._stage_lock(), 0) then
     return '{"unstaged": 0, "more": false}';
   end if;
   v_old := array(select t.id from holdfast.stage t where t.opened_at < at - interval '1 day' order by t.opened_at limit 1000);
@@ -3369,11 +3523,11 @@ comment on function holdfast._pace_gaps is 'When to look at gaps next: 5 ms, dou
 -- happens under an advisory lock in a subtransaction that is always undone: that lets go of the lock at once, also
 -- after an error, while the register keeps what was written. A bucket that has too little is seen without the lock.
 -- What was taken stays taken when the transaction rolls back.
--- Lock order: lane locks, then a bucket; a bucket's holder waits for nobody.
-
-create or replace function holdfast._bucket_lock() returns int language sql immutable
-  return holdfast._lane_lock() + 2;
-comment on function holdfast._bucket_lock is 'The class of the advisory locks on buckets; the object is the limiter''s id, or the negative of the queue''s';
+--
+-- A name is a row, and freeing it is a change like any other: uncommitted, nobody sees it. So take_rate locks the row
+-- (FOR KEY SHARE) of a limiter that has been full for nine minutes, and maintain() frees, under a row lock, only what has been
+-- full for ten: nobody takes tokens from a name that is about to go.
+-- Lock order: lane locks, then a limiter's row, then a bucket; a bucket's holder waits for nobody.
 
 create or replace function holdfast._tokens(mark bigint, brim bigint, step float8, burst int) returns int language sql immutable
   return least(floor((brim - mark) / step + 1e-6), burst)::int;
@@ -3460,6 +3614,10 @@ begin
   if burst not between 1 and 1000000 then
     perform holdfast._fail('QH701', 'burst is out of range', format('Got %s.', burst), 'burst takes 1 to 1,000,000; the default is one second''s worth.');
   end if;
+  if coalesce(burst, ceil(rate)) / rate > extract(epoch from interval '10 years') then
+    perform holdfast._fail('QH701', 'the bucket would take over ten years to fill', format('Got a burst of %s at %s a second.', burst, rate),
+      'burst / rate is at most ten years, 315,576,000 seconds.');
+  end if;
   if want is null or want not between 0 and 1000000 or (partial is not true and want > coalesce(burst, ceil(rate))) then
     perform holdfast._fail('QH701', 'want is out of range', format('Got %s.', coalesce(want::text, 'null')),
       'want takes 0 to 1,000,000, and no more than burst unless partial is true.');
@@ -3478,8 +3636,13 @@ declare
   v_limiter record;
 begin
   perform holdfast._check_rate(limiter, rate, burst, want, partial);
-  select l.id, l.register into v_limiter from holdfast.limiter l where l.name = take_rate.limiter;
-  if not found then
+  select l.id, l.register, coalesce(pg_sequence_last_value(l.register), 0) as mark into v_limiter
+  from holdfast.limiter l where l.name = take_rate.limiter;
+  if v_limiter.mark < holdfast._us(holdfast.now() - interval '9 minutes') * 1000 and want > 0 then
+    -- maintain() may be about to free it: whoever has its row first is waited for, and then the name is another limiter's.
+    select l.id, l.register into v_limiter from holdfast.limiter l where l.name = take_rate.limiter for key share;
+  end if;
+  if v_limiter.id is null then
     v_limiter := holdfast._make_limiter(take_rate.limiter);
   end if;
   return holdfast._spend(v_limiter.register, v_limiter.id, want, rate, coalesce(burst, ceil(rate)::int), partial is true, holdfast.now());
@@ -3492,6 +3655,7 @@ as $$
 declare
   v_limiter holdfast.limiter;
   v_free int;
+  v_mark bigint;
 begin
   select l.id into v_free from holdfast.limiter l where l.name is null order by l.id limit 1 for update skip locked;
   if v_free is null and (select count(*) from holdfast.limiter) >= 10000 then
@@ -3501,7 +3665,7 @@ begin
   -- Two first users of a name: the second waits here until the first has committed.
   if v_free is not null then
     begin
-      update holdfast.limiter l set name = _make_limiter.limiter, freed_at = null where l.id = v_free;
+      update holdfast.limiter l set name = _make_limiter.limiter, freed_at = null where l.id = v_free returning setval(l.register, 0) into v_mark;
     exception
       when unique_violation then null;
     end;
@@ -3514,46 +3678,69 @@ begin
 end $$;
 comment on function holdfast._make_limiter is 'The limiter of a name, made if it is not there: out of a free one, or anew';
 
+create or replace function holdfast._drop_limiter(id int, register regclass) returns boolean
+language plpgsql volatile set lock_timeout = '10ms'
+as $$
+begin
+  execute format('drop sequence %s', register);
+  delete from holdfast.limiter l where l.id = _drop_limiter.id;
+  return true;
+exception
+  when lock_not_available or deadlock_detected then return false;
+end $$;
+comment on function holdfast._drop_limiter is
+  'Drop a free limiter. false: a transaction that has used its register is still open, and is not waited for';
+
 create or replace function holdfast._tidy_limiters(at timestamptz) returns int language plpgsql volatile
 as $$
 declare
   v_from int;
+  v_idle bigint := holdfast._us(at - interval '10 minutes') * 1000;
+  v_full int[];
   v_freed int;
+  v_busy int := 0;
   v_old record;
 begin
   -- Somewhere: every limiter's turn comes, and no position is to be kept.
   select floor(random() * max(l.id))::int into v_from from holdfast.limiter l;
   -- A bucket that has been full for ten minutes says no more than a new one.
-  update holdfast.limiter l set name = null, freed_at = at where l.id = any (array(
+  v_full := array(
     select s.id from (select l.id, l.register from holdfast.limiter l where l.id >= v_from and l.name is not null order by l.id limit 1000) s
-    where coalesce(pg_sequence_last_value(s.register), 0) < holdfast._us(at - interval '10 minutes') * 1000
-    for update skip locked));
+    where coalesce(pg_sequence_last_value(s.register), 0) < v_idle);
+  -- Look again when the row is locked: from then on nobody takes from it (take_rate locks the row of one that is idle), but
+  -- somebody may have just before.
+  update holdfast.limiter l set name = null, freed_at = at
+  where l.id = any (array(select f.id from holdfast.limiter f where f.id = any (v_full) and f.name is not null for update skip locked))
+    and coalesce(pg_sequence_last_value(l.register), 0) < v_idle;
   get diagnostics v_freed = row_count;
   for v_old in
     select l.id, l.register from holdfast.limiter l
     where l.name is null and l.freed_at < at - interval '1 hour' order by l.id desc limit 100 for update skip locked
   loop
-    execute format('drop sequence %s', v_old.register);
-    delete from holdfast.limiter l where l.id = v_old.id;
+    v_busy := v_busy + case when holdfast._drop_limiter(v_old.id, v_old.register) then 0 else 1 end;
+    -- This may be called under lane locks: it waits 50 ms in all.
+    exit when v_busy = 5;
   end loop;
   return v_freed;
 end $$;
 comment on function holdfast._tidy_limiters is
   'Free limiters that were not used for ten minutes, 1,000 a call; drop the registers of some that have been free for an hour';
 
-create or replace function holdfast._repair_limits(queue text, unreadable_only boolean) returns void language plpgsql volatile
+create or replace function holdfast._repair_limiters(unreadable_only boolean) returns void language plpgsql volatile
 as $$
+declare
+  v_limiter record;
 begin
-  update holdfast.queue q set throttle = holdfast._register('throttle_' || q.id)
-  where q.name = coalesce(_repair_limits.queue, q.name) and q.throttle is not null
-    and not (unreadable_only and holdfast._readable(array[q.throttle]));
-  update holdfast.lane l set throttle = q.throttle from holdfast.queue q
-  where q.name = coalesce(_repair_limits.queue, q.name) and l.queue_id = q.id and l.throttle is distinct from q.throttle
-    and l.throughput_limit is not null;
-  update holdfast.limiter l set register = holdfast._register('limiter_' || l.id)
-  where _repair_limits.queue is null and not (unreadable_only and holdfast._readable(array[l.register]));
+  -- One that is being dropped, or taken into use, needs no repair.
+  for v_limiter in select l.id, l.register from holdfast.limiter l order by l.id for key share skip locked loop
+    if not holdfast._readable(array[v_limiter.register]) then
+      update holdfast.limiter l set register = holdfast._register('limiter_' || l.id) where l.id = v_limiter.id;
+    elsif not unreadable_only then
+      perform setval(v_limiter.register, 0);
+    end if;
+  end loop;
 end $$;
-comment on function holdfast._repair_limits is 'Make the registers of buckets anew, all or those that cannot be read: they are full then';
+comment on function holdfast._repair_limiters is 'Fill the buckets of limiters, all or those that cannot be read';
 
 -- 60_claim.sql
 -- Claiming: hand out messages under a lease.
@@ -3919,8 +4106,12 @@ begin
       v_order := holdfast._lane_order(claim.queue, v_home);
     end if;
   end if;
-  -- A claim has nothing to lose in a crash. It may write a little to the log all the same: reading a page can tidy it up.
-  v_relaxed := case when alone and pg_current_xact_id_if_assigned() is null then set_config('synchronous_commit', 'off', true) end;
+  if alone is not true then
+    perform holdfast._limit_transaction();
+  elsif pg_current_xact_id_if_assigned() is null then
+    -- A claim has nothing to lose in a crash. It may write a little to the log all the same: reading a page can tidy it up.
+    v_relaxed := set_config('synchronous_commit', 'off', true);
+  end if;
   loop
     if v_order is not null then
       v_turn := v_turn + 1;
@@ -3945,9 +4136,6 @@ begin
     end if;
     -- Only now: nobody else may have taken the messages, and given them back, since the moment from which the lease counts.
     v_now := holdfast.now();
-    if alone is not true then
-      perform holdfast._limit_transaction();
-    end if;
     if coalesce(pg_sequence_last_value(v_lane.booted) <> holdfast._boot_mark(), true) and holdfast._boot_lane(v_lane) then
       v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_home, v_lane.id));
       continue;
@@ -4003,7 +4191,9 @@ begin
           from holdfast.message m where m.id >= v_start and m.id < v_start + v_taken order by m.id;
       end if;
     end if;
-    if v_taken > 0 and v_left < max then
+    if v_taken = max then
+      return;
+    elsif v_taken > 0 and v_left < max then
       update holdfast.lease l set handed = claim.max - v_left + v_taken where l.token = v_token;
     end if;
     v_left := v_left - v_taken;
@@ -4269,13 +4459,13 @@ declare
   v_skipped bigint[] := '{}';
 begin
   if cardinality(v_wanted) <> cardinality(settled) then
-    v_skipped := array(select distinct i from unnest(v_wanted) i where i not in (select unnest(settled)));
+    v_skipped := array(select distinct i from unnest(v_wanted) i where (i = any (settled)) is not true);
   end if;
   if strict and (cardinality(v_skipped) > 0 or cardinality(v_wanted) = 0) then
     perform holdfast._lost_lease(
       case when cardinality(v_wanted) = 0 then 'This token holds no message of this queue.'
            else format('This token does not hold %s of the %s messages: %s%s.', cardinality(v_skipped), cardinality(v_wanted),
-                       array_to_string(v_skipped[1:5], ', '), case when cardinality(v_skipped) > 5 then ', …' else '' end) end);
+                       array_to_string(v_skipped[1:5], ', ', 'null'), case when cardinality(v_skipped) > 5 then ', …' else '' end) end);
   end if;
   return (settled, v_skipped)::holdfast.settlement;
 end $$;
@@ -4371,6 +4561,10 @@ begin
 end $$;
 comment on function holdfast.release is 'Give messages back unworked: claimable at once, and not counted as a delivery';
 
+create or replace function holdfast._used(budget text, deliveries int, failures int) returns int language sql immutable
+  return coalesce(case budget when 'failures' then failures else deliveries end, 0);
+comment on function holdfast._used is 'What of its max_deliveries a message has used up, by the budget of its queue';
+
 create or replace function holdfast._return(queue_id int, ids bigint[], at timestamptz, delay interval, error text, failed boolean)
 returns bigint[] language plpgsql volatile
 as $$
@@ -4390,7 +4584,7 @@ begin
       head = case when m.ordering_key is not null then true end,
       due_at = at + coalesce(delay, holdfast._backoff(v_queue, coalesce(m.failures, 0)))
     where m.id = any (_return.ids)
-    returning m.id, case v_queue.budget when 'failures' then coalesce(m.failures, 0) else m.deliveries end
+    returning m.id, holdfast._used(v_queue.budget, m.deliveries, m.failures)
                     >= nullif(coalesce(m.max_deliveries, v_queue.max_deliveries), 0) as spent
   )
   select coalesce(array_agg(b.id), '{}'), array_agg(b.id) filter (where b.spent) into v_back, v_spent from back b;
@@ -4439,7 +4633,6 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_queue holdfast.queue := holdfast._work_queue(extend.queue);
-  v_deadline timestamptz := holdfast.now() + coalesce(extend.lease, v_queue.lease);
   v_extended bigint[] := '{}';
   v_lease holdfast.lease;
   v_mine bigint[];
@@ -4467,7 +4660,8 @@ begin
       v_passes := 0;
       v_extended := v_extended || v_mine;
       v_handed := v_lease.handed;
-      perform holdfast._extend_lease(v_lease, v_mine, v_deadline);
+      -- From now on, not from before a wait for whoever had the lease locked.
+      perform holdfast._extend_lease(v_lease, v_mine, holdfast.now() + coalesce(extend.lease, v_queue.lease));
     end loop;
   end loop;
   if strict and extend.ids is null then
@@ -4499,6 +4693,9 @@ comment on function holdfast.next is 'Ack everything under the token (null: ther
 --
 -- Every move draws a new id; origin.root_id is the first one. A move is one transaction: it deletes and inserts.
 -- Moves pass max_depth and the size limit.
+--
+-- A dead letter with a replaceable key is not sent back beside a living message of that key: it would be delivered after
+-- a newer one. It stays until that one has ended; of several dead ones the first goes.
 
 create or replace function holdfast._bury(queue holdfast.queue, ids bigint[], at timestamptz) returns void
 language plpgsql volatile
@@ -4554,7 +4751,7 @@ declare
   v_stay bigint[];
 begin
   with blocking as (
-    update holdfast.message m set due_at = 'infinity', blocks_since = at, expires_at = null
+    update holdfast.message m set due_at = 'infinity', blocks_since = at
     where m.id = any (_block.ids) and m.ordering_key is not null returning m.id
   )
   select coalesce(array_agg(b.id), '{}') into v_stay from blocking b;
@@ -4584,7 +4781,7 @@ begin
   return array(
     select m.id from holdfast.message m join holdfast.queue q on q.id = _spent.queue_id
     where m.id = any (_spent.ids)
-      and case q.budget when 'failures' then coalesce(m.failures, 0) + q.lapse_is_failure::int else coalesce(m.deliveries, 0) + 1 end
+      and holdfast._used(q.budget, coalesce(m.deliveries, 0) + 1, coalesce(m.failures, 0) + q.lapse_is_failure::int)
           >= nullif(coalesce(m.max_deliveries, q.max_deliveries), 0));
 end $$;
 comment on function holdfast._spent is 'Which of these messages in flight are dead when their lease runs out';
@@ -4643,22 +4840,24 @@ begin
     return;
   end if;
   -- Before the lane locks: whoever has sent with one of these keys and is still open is waited for.
-  perform holdfast._lock_keys(2, v_target.id, array_agg(case v_target.ordering when 'strict' then '' when 'key' then d.origin ->> 'ordering_key' end)),
-          holdfast._lock_keys(4, v_target.id, array_agg(d.origin ->> 'idempotency_key'))
-  from holdfast._dead(v_grave, v_queue.name, redrive.ids, filter, "limit") d;
+  perform holdfast._lock_keys(holdfast._line_lock(), v_target.id, array_agg(holdfast._line_in(v_target, d.origin))),
+          holdfast._lock_keys(holdfast._key_lock(), v_target.id, array_agg(d.origin ->> 'key')),
+          holdfast._lock_keys(holdfast._idempotency_lock(), v_target.id, array_agg(d.origin ->> 'idempotency_key'))
+  from holdfast._movable(v_target, v_grave, v_queue.name, redrive.ids, filter, "limit") d;
   -- Under the lane locks nobody claims a dead letter while it is being moved.
   perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from
     (select l.id from holdfast.lane l where l.queue_id = v_grave.id order by l.id) l;
-  v_ids := array(select d.id from holdfast._dead(v_grave, v_queue.name, redrive.ids, filter, "limit") d);
+  v_ids := array(select d.id from holdfast._movable(v_target, v_grave, v_queue.name, redrive.ids, filter, "limit") d);
   v_free := array(select m.id from holdfast.message m where m.id = any (v_ids)
                   and m.id not in (select h.id from holdfast._holders(v_ids) h) for update skip locked);
+  v_free := holdfast._without_rivals(v_target, v_free);
   return query select * from holdfast._move_back(v_target, v_free, holdfast.now());
   perform holdfast._entomb_in(v_grave, v_free);
   perform holdfast._count(v_grave.id, 'moved', cardinality(v_free));
   perform holdfast._wake(v_target);
 end $$;
 comment on function holdfast.redrive is
-  'Send dead letters of this queue back to it, or to target: these ids, or those that match filter, oldest first. Those in somebody''s lease stay';
+  'Send dead letters of this queue back to it, or to target: these ids, or those that match filter, oldest first. Those in somebody''s lease stay, and those whose key a living message has';
 
 create or replace function holdfast._check_filter(filter jsonb) returns void language plpgsql stable
 as $$
@@ -4701,6 +4900,59 @@ begin
 end $$;
 comment on function holdfast._dead is 'Dead letters of a queue, oldest first';
 
+create or replace function holdfast._line_in(target holdfast.queue, origin jsonb) returns text language sql immutable
+  return case (target).ordering when 'strict' then '' when 'key' then origin ->> 'ordering_key' end;
+comment on function holdfast._line_in is 'The line in which a dead letter will stand in a queue; null: in none';
+
+create or replace function holdfast._has_rival(target holdfast.queue, origin jsonb) returns boolean language plpgsql stable
+as $$
+begin
+  return _has_rival.origin ? 'key' and exists (
+    select from holdfast.message m where m.queue_id = target.id and m.key = _has_rival.origin ->> 'key'
+      and m.ordering_key is not distinct from holdfast._line_in(target, _has_rival.origin));
+end $$;
+comment on function holdfast._has_rival is 'Does a message of the key of this dead letter live in a queue, in the same line?';
+
+create or replace function holdfast._movable(target holdfast.queue, grave holdfast.queue, queue text, ids bigint[], filter jsonb, "limit" int)
+returns setof holdfast.message language plpgsql stable
+as $$
+declare
+  v_dead holdfast.message;
+  v_after bigint := 0;
+  v_found int := 0;
+  v_seen int;
+begin
+  -- Those that have to stay must not hide the others behind them.
+  loop
+    v_seen := 0;
+    for v_dead in select d.* from holdfast._dead(grave, _movable.queue, _movable.ids, filter, _movable."limit", v_after) d loop
+      v_seen := v_seen + 1;
+      v_after := v_dead.id;
+      continue when holdfast._has_rival(target, v_dead.origin);
+      return next v_dead;
+      v_found := v_found + 1;
+      exit when v_found = "limit";
+    end loop;
+    exit when v_seen < "limit" or v_found = "limit";
+  end loop;
+end $$;
+comment on function holdfast._movable is 'As _dead, without those whose key a living message of the target has';
+
+create or replace function holdfast._without_rivals(target holdfast.queue, ids bigint[]) returns bigint[] language plpgsql volatile
+as $$
+begin
+  -- One that was buried since the keys were locked has its key locked only now.
+  perform holdfast._lock_keys(holdfast._key_lock(), target.id, array(select m.origin ->> 'key' from holdfast.message m where m.id = any (_without_rivals.ids)));
+  return array(
+    select f.id from (
+      select m.id, m.origin, row_number() over (partition by m.origin ->> 'key', holdfast._line_in(target, m.origin) order by m.id) as nth
+      from holdfast.message m where m.id = any (_without_rivals.ids)) f
+    where not f.origin ? 'key' or (f.nth = 1 and not holdfast._has_rival(target, f.origin))
+    order by f.id);
+end $$;
+comment on function holdfast._without_rivals is
+  'Under the lane locks: lock the keys of these dead letters; returns those that may be sent back: no living message has their key, and no other of them before';
+
 create or replace function holdfast._move_back(target holdfast.queue, ids bigint[], at timestamptz)
 returns table (id bigint, new_id bigint) language plpgsql volatile
 as $$
@@ -4715,9 +4967,8 @@ begin
                              else coalesce((m.origin ->> 'priority')::smallint, target.priority_default) end as priority
         from holdfast.message m where m.id = any (_move_back.ids)) p;
   if target.ordering is not null then
-    v_keys := array(select case target.ordering when 'strict' then '' else m.origin ->> 'ordering_key' end
-                    from holdfast.message m where m.id = any (_move_back.ids));
-    perform holdfast._lock_keys(2, target.id, v_keys);
+    v_keys := array(select holdfast._line_in(target, m.origin) from holdfast.message m where m.id = any (_move_back.ids));
+    perform holdfast._lock_keys(holdfast._line_lock(), target.id, v_keys);
   end if;
   v_free := holdfast._free_idempotency_keys(target, _move_back.ids);
   v_xid := pg_current_xact_id();
@@ -4727,7 +4978,7 @@ begin
     ), numbered as (
       select g.*, nextval((v_lanes ->> case when target.ordering = 'strict' then target.priority_default::text
                                             else coalesce(g.origin ->> 'priority', target.priority_default::text) end)::regclass) as moved_id,
-             case target.ordering when 'strict' then '' when 'key' then g.origin ->> 'ordering_key' end as line
+             holdfast._line_in(target, g.origin) as line
       from (select * from gone order by gone.id) g
     ), moved as (
       insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
@@ -4787,7 +5038,7 @@ comment on function holdfast.discard is
 --
 -- claim ends what it meets; this is maintain()'s part. It walks the index of messages with a time to live, lane by
 -- lane under the lane lock, so that no claim takes a message while it ends. What somebody has locked is left for later.
--- A message in flight is passed over, unless the queue says expire_in_flight.
+-- A message in flight is passed over, unless the queue says expire_in_flight; so is a dead head that blocks its line.
 --
 -- The walk goes on from where it stopped, by (expires_at, id). Having come to the end it starts from the bottom again:
 -- at once while that is cheap; where dead index entries make it dear (a held snapshot), 20 times as long as it took
@@ -4823,18 +5074,20 @@ declare
   v_held bigint[];
 begin
   with met as materialized (
-    select m.id, m.expires_at,
+    select m.id, m.expires_at, m.blocks_since is not null as dead,
            (m.due_at > '-infinity') is true or (m.due_at is null and (m.id >= start or coalesce((
              select g.hi >= m.id from holdfast.gap g where g.lane_id = lane.id and g.lo <= m.id order by g.lo desc limit 1), false))) as free
     from holdfast.message m
     where m.id >> 40 = lane.id and (m.expires_at, m.id) > (from_at, from_id) and m.expires_at <= at
     order by m.expires_at, m.id limit 1000
   )
-  select coalesce(array_agg(c.id) filter (where c.free), '{}'), coalesce(array_agg(c.id) filter (where not c.free), '{}'), count(*),
+  select coalesce(array_agg(c.id) filter (where c.free and not c.dead), '{}'),
+         coalesce(array_agg(c.id) filter (where not c.free and not c.dead), '{}'), count(*),
          coalesce(max(c.expires_at), from_at), coalesce((array_agg(c.id))[count(*)::int], from_id)
   into v_free, v_held, met, from_at, from_id from met c;
   dear := clock_timestamp() > v_began + (300 + 5 * met) * interval '1 microsecond';
-  v_free := array(select m.id from holdfast.message m where m.id = any (v_free) and m.expires_at <= at for update skip locked);
+  v_free := array(select m.id from holdfast.message m where m.id = any (v_free) and m.expires_at <= at and m.blocks_since is null
+                  for update skip locked);
   if lane.ordering is not null then
     -- The end of a head passes the baton: not while somebody has its successor locked.
     v_free := holdfast._can_end(lane.queue_id, v_free);
@@ -4902,7 +5155,8 @@ comment on function holdfast._expire is
 -- Blocked keys: lines that wait behind their head, and what to do about a dead one (on_dead = block).
 --
 -- A dead head that blocks its line stays in the queue, parked, with blocks_since set: so it still has its place, and a
--- retry delivers it before everything that waits behind it.
+-- retry delivers it before everything that waits behind it. Its time to live stands still from its death to the retry:
+-- it would be wrong to let it expire while somebody is to decide about it.
 
 create or replace function holdfast._waiting(queue_id int, ordering_key text, order_no bigint) returns bigint language plpgsql stable
 as $$
@@ -4962,6 +5216,7 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_queue holdfast.queue := holdfast._queue(unblock.queue);
+  v_now timestamptz := holdfast.now();
   v_id bigint;
 begin
   if how is null or how not in ('retry', 'skip') then
@@ -4977,9 +5232,14 @@ begin
   end if;
   if how = 'skip' then
     v_queue.on_dead := 'continue';
-    perform holdfast._bury(v_queue, array[v_id], holdfast.now());
+    perform holdfast._bury(v_queue, array[v_id], v_now);
   else
-    update holdfast.message m set due_at = holdfast.now(), blocks_since = null, deliveries = 0, failures = 0 where m.id = v_id;
+    update holdfast.message m set
+      due_at = v_now, blocks_since = null, deliveries = 0, failures = 0,
+      -- One that died after its time gets the queue's, as a dead letter does that is sent back: it is to be delivered.
+      expires_at = case when m.expires_at > m.blocks_since then m.expires_at + (v_now - m.blocks_since)
+                        when m.expires_at is not null then v_now + v_queue.ttl end
+    where m.id = v_id;
   end if;
   perform holdfast._wake(v_queue);
   return v_id;
@@ -4991,7 +5251,8 @@ comment on function holdfast.unblock is
 -- Purging: end all messages of a queue that are in some state, a bounded number a call.
 --
 -- What is purged ends as discarded, so a queue that keeps that keeps it. Under the lane lock; what somebody has locked
--- (an ack in an open transaction) is left alone. The cursor passes fresh messages that were purged: sends that were
+-- (an ack in an open transaction) is left alone, and so is an ordered message whose successor somebody has locked: its end
+-- would wait for that, and the lane with it. The cursor passes fresh messages that were purged: sends that were
 -- open then are written down as gaps, never jumped over.
 
 create or replace function holdfast._check_purge(states text[]) returns void language plpgsql immutable
@@ -5005,6 +5266,16 @@ begin
   end if;
 end $$;
 comment on function holdfast._check_purge is 'Refuse bad states of purge';
+
+create or replace function holdfast._end_purged(lane holdfast.lane, ids bigint[], at timestamptz) returns int language plpgsql volatile
+as $$
+begin
+  if lane.ordering is not null then
+    ids := holdfast._can_end(lane.queue_id, ids);
+  end if;
+  return cardinality(holdfast._end(lane.queue_id, ids, 'discarded', at));
+end $$;
+comment on function holdfast._end_purged is 'Under the lane lock: end these locked messages, but for those that would wait for somebody; returns how many';
 
 create or replace function holdfast._purge_fresh(lane holdfast.lane, "limit" int, at timestamptz, out gone int, out passed int)
 language plpgsql volatile
@@ -5048,9 +5319,9 @@ create or replace function holdfast._purge_due(lane holdfast.lane, lo timestampt
 language plpgsql volatile
 as $$
 begin
-  return cardinality(holdfast._end(lane.queue_id, array(
+  return holdfast._end_purged(lane, array(
     select m.id from holdfast.message m where m.id >> 40 = lane.id and m.due_at > lo and m.due_at <= hi
-    order by m.due_at, m.id limit _purge_due."limit" for update skip locked), 'discarded', at));
+    order by m.due_at, m.id limit _purge_due."limit" for update skip locked), at);
 end $$;
 comment on function holdfast._purge_due is 'Under the lane lock: end messages that are due between two times';
 
@@ -5074,9 +5345,27 @@ begin
                    order by l.deadline limit _purge_in_flight."limit" for update skip locked) l
       cross join lateral unnest(l.ids) i
     limit _purge_in_flight."limit");
+  if lane.ordering is not null then
+    -- First: what was taken out of a lease has to end.
+    v_ids := holdfast._can_end(lane.queue_id, v_ids);
+  end if;
   return cardinality(holdfast._end(lane.queue_id, holdfast._take_from_leases(v_ids), 'discarded', at));
 end $$;
 comment on function holdfast._purge_in_flight is 'Under the lane lock: end messages that are in flight; their ids leave the leases';
+
+create or replace function holdfast._is_left(lane holdfast.lane, states text[], at timestamptz) returns boolean language plpgsql volatile
+as $$
+begin
+  return ('in_flight' = any (states) and exists (
+           select from holdfast.lease l cross join lateral unnest(l.ids) i join holdfast.message m on m.id = i where l.lane_id = lane.id))
+      or ('blocked' = any (states) and exists (select from holdfast.message m where m.id >> 40 = lane.id and m.due_at = 'infinity'))
+      or ('scheduled' = any (states) and exists (
+           select from holdfast.message m where m.id >> 40 = lane.id and m.due_at > at and m.due_at < 'infinity'))
+      or ('ready' = any (states) and (exists (
+           select from holdfast.message m where m.id >> 40 = lane.id and m.due_at > '-infinity' and m.due_at <= at)
+         or exists (select from holdfast._in_gaps(lane))));
+end $$;
+comment on function holdfast._is_left is 'After a purge of an ordered lane: has it left a message in these states, since its end would have waited for somebody?';
 
 create or replace function holdfast._purge_lane(lane holdfast.lane, states text[], "limit" int, at timestamptz, out gone int, out more boolean)
 language plpgsql volatile
@@ -5097,16 +5386,16 @@ begin
   end if;
   if 'ready' = any (states) and gone < "limit" then
     gone := gone + holdfast._purge_due(lane, '-infinity', at, "limit" - gone, at);
-    gone := gone + cardinality(holdfast._end(lane.queue_id, array(
+    gone := gone + holdfast._end_purged(lane, array(
       select m.id from holdfast.message m where m.id = any (array(select g.id from holdfast._in_gaps(lane) g limit greatest("limit" - gone, 0)))
-      for update skip locked), 'discarded', at));
+      for update skip locked), at);
     if gone < "limit" then
       v_fresh := holdfast._purge_fresh(lane, "limit" - gone, at);
       more := v_fresh.passed = "limit" - gone;
       gone := gone + v_fresh.gone;
     end if;
   end if;
-  more := more or gone >= "limit";
+  more := more or gone >= "limit" or (lane.ordering is not null and holdfast._is_left(lane, states, at));
 end $$;
 comment on function holdfast._purge_lane is 'Under the lane lock: end messages in these states. more: there may be others';
 
@@ -5138,7 +5427,7 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_queue holdfast.queue := holdfast._queue(purge.queue);
+  v_queue holdfast.queue := holdfast._work_queue(purge.queue);
   v_now timestamptz := holdfast.now();
   v_lane holdfast.lane;
   v_did record;
@@ -5174,6 +5463,7 @@ comment on function holdfast.purge is
 
 -- 79_replay.sql
 -- Replaying: messages of the archive sent once more, as new messages. The archive stays as it is.
+-- Lock order: the target's row, then the line of a strict target, as a send does.
 
 create or replace function holdfast._check_replay("from" timestamptz, "to" timestamptz, outcomes text[]) returns void
 language plpgsql immutable
@@ -5212,6 +5502,10 @@ begin
     perform holdfast._fail('QH411', format('target queue "%s" does not exist', left(replay.target, 200)), 'Nothing was sent.',
       'Create it with holdfast.create_queue, or check the spelling.');
   end if;
+  -- A log has one lane, and its numbers are drawn by appends alone.
+  if v_target.kind = 'log' then
+    perform holdfast._not_a_queue(v_target.name);
+  end if;
   select array_agg(f.id) as ids, min(f.ended_at) as first, max(f.ended_at) as last into v_found from (
     select a.id, a.ended_at from holdfast.archive a
     where a.queue_id = v_queue.id and a.ended_at >= coalesce("from", '-infinity') and a.ended_at < coalesce("to", 'infinity')
@@ -5220,6 +5514,10 @@ begin
     order by a.ended_at, a.id limit replay."limit") f;
   if v_found.ids is null then
     return;
+  end if;
+  -- Before ids and numbers are drawn, as in a send.
+  if v_target.ordering = 'strict' then
+    perform holdfast._lock_keys(holdfast._line_lock(), v_target.id, '{""}');
   end if;
   return query select r.* from holdfast._resend(v_queue, v_target, v_found.ids, v_found.first, v_found.last, holdfast.now()) r;
   perform holdfast._wake(v_target);
@@ -5234,29 +5532,32 @@ declare
   v_lanes jsonb;
   v_xid xid8;
 begin
-  select jsonb_object_agg(l.priority, holdfast._ids(target, l.priority)) into v_lanes
+  -- A strict queue is one line, in one lane.
+  select jsonb_object_agg(l.priority, holdfast._ids(target, case when target.ordering = 'strict' then target.priority_default else l.priority end))
+  into v_lanes
   from (select distinct l.priority from unnest(_resend.ids) i(id) join holdfast.lane l on l.id = i.id >> 40) l;
   v_xid := pg_current_xact_id();
   return query
     with numbered as materialized (
-      select a.*, l.priority, nextval((v_lanes ->> l.priority::text)::regclass) as resent_id
+      select a.*, l.priority, nextval((v_lanes ->> l.priority::text)::regclass) as resent_id,
+             case when target.ordering = 'strict' then nextval('holdfast.order_no') end as resent_no
       from unnest(_resend.ids) with ordinality i(id, nth)
         cross join lateral (select a.* from holdfast.archive a where a.id = i.id and a.ended_at >= first and a.ended_at <= last offset 0) a
         cross join lateral (select l.priority from holdfast.lane l where l.id = i.id >> 40 offset 0) l
     ), resent as (
       insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
-                                    max_deliveries, origin)
+                                    max_deliveries, ordering_key, order_no, origin)
       select n.resent_id, target.id, at, at + target.ttl, n.payload, n.body, n.content_type, n.headers, n.tag, n.correlation_id,
-             n.max_deliveries,
+             n.max_deliveries, case when target.ordering = 'strict' then '' end, n.resent_no,
              coalesce(n.origin, '{}') || jsonb_strip_nulls(jsonb_build_object(
                'queue', queue.name, 'id', n.id, 'root_id', coalesce((n.origin ->> 'root_id')::bigint, n.id), 'outcome', n.outcome,
                'ended_at', n.ended_at, 'enqueued_at', n.enqueued_at, 'deliveries', n.deliveries, 'priority', n.priority, 'key', n.key,
-               'ordering_key', n.ordering_key, 'replays', coalesce((n.origin ->> 'replays')::int, 0) + 1, 'replayed_at', at))
+               'ordering_key', nullif(n.ordering_key, ''), 'replays', coalesce((n.origin ->> 'replays')::int, 0) + 1, 'replayed_at', at))
       from numbered n
     )
     select n.id, n.resent_id, n.ended_at from numbered n;
 end $$;
-comment on function holdfast._resend is 'Send messages of the archive as new ones, at the priority they had';
+comment on function holdfast._resend is 'Send messages of the archive as new ones, at the priority they had; into a strict queue at the end of its line';
 
 -- 80_report.sql
 -- Reports: figures, leases, and the messages themselves. Nothing here changes a message.
@@ -5324,6 +5625,11 @@ declare
   v_out holdfast._figures := v_behind.figures;
 begin
   v_out.drawn := v_last - (lane.id::bigint << 40);
+  -- Where no message follows, the ids that were drawn are those of sends that rolled back, or are open.
+  if v_last - v_start >= 10000
+     and not exists (select from holdfast.message m where m.id >= v_start and m.id < (lane.id + 1)::bigint << 40 order by m.id limit 1) then
+    v_last := v_start - 1;
+  end if;
   v_out.fresh := greatest(v_last - v_start + 1 - v_behind.ahead, 0);
   if v_last - v_start < 10000 then
     select count(*), least(min(m.enqueued_at), v_out.oldest) into v_out.fresh, v_out.oldest
@@ -5896,7 +6202,7 @@ language plpgsql volatile
 as $$
 begin
   -- Undone on purpose, which lets go of the lock at once; registers keep what was written.
-  perform pg_advisory_xact_lock(holdfast._lane_lock() + 3, lane.id);
+  perform pg_advisory_xact_lock(holdfast._mark_lock(), lane.id);
   mark := coalesce(pg_sequence_last_value(lane.gap_turn), 0);
   horizon := coalesce(pg_sequence_last_value(lane.gap_walk), 0);
   if mark = old_mark and new_mark > mark then
@@ -5917,6 +6223,8 @@ declare
   v_floor bigint := floor;
   v_sure boolean := false;
 begin
+  -- A transaction that may not write finds out for itself alone.
+  booted := booted and current_setting('transaction_read_only') = 'off';
   -- seen was drawn, hence all before it. An appender that is not found has ended: the next snapshot shows what it left.
   -- This transaction's own numbers are known to itself, not to others: no register moves past them.
   if v_open.others is null then
@@ -5944,7 +6252,7 @@ begin
     return true;
   end if;
   -- After a crash or a restore: what the registers say counts once the lane has started over, and that is committed.
-  return pg_try_advisory_xact_lock(holdfast._lane_lock(), lane.id) and holdfast._unchanged(lane) and not holdfast._boot_lane(lane);
+  return current_setting('transaction_read_only') = 'off' and pg_try_advisory_xact_lock(holdfast._lane_lock(), lane.id) and holdfast._unchanged(lane) and not holdfast._boot_lane(lane);
 end $$;
 comment on function holdfast._log_booted is 'Are the registers of this log''s lane to be believed? If not, start it over';
 
@@ -6371,8 +6679,9 @@ declare
   v_lanes bigint;
   v_seconds float8;
 begin
-  select s.* into v_last from holdfast.sample s where s.queue_id = queue.id order by s.minute desc limit 1;
-  if v_last.minute >= v_minute then
+  -- Not those of a time to come, which a clock that was set ahead has left.
+  select s.* into v_last from holdfast.sample s where s.queue_id = queue.id and s.minute <= v_minute order by s.minute desc limit 1;
+  if v_last.minute = v_minute then
     return '{}';
   end if;
   select s.* into v_stats from holdfast.queue_stats(queue.name) s;
@@ -6765,7 +7074,7 @@ begin
       return v_did || '{"more": true}';
     end if;
     -- The row lock keeps the queue from being dropped meanwhile, and nobody is waited for.
-    if pg_try_advisory_xact_lock(holdfast._lane_lock() + 1, v_queue.id) then
+    if pg_try_advisory_xact_lock(holdfast._upkeep_lock(), v_queue.id) then
       perform from holdfast.queue q where q.id = v_queue.id for key share skip locked;
       if found then
         v_did := holdfast._add_up(v_did, holdfast._maintain_queue(v_queue, until));
@@ -6835,8 +7144,8 @@ begin
       'Resume it: select holdfast.resume_queue(''' || queue.name || ''').')::holdfast.finding;
   end if;
   if stats.depth = 0 then
-    return next ('empty', 'info', 'The queue is empty: there is nothing to hand out.', jsonb_build_object('counters', stats.counters),
-      'Look whether producers send to this queue, and whether their transactions commit.')::holdfast.finding;
+    return next ('empty', 'info', format('The %s is empty: there is nothing to hand out.', queue.kind), jsonb_build_object('counters', stats.counters),
+      format('Look whether producers send to this %s, and whether their transactions commit.', queue.kind))::holdfast.finding;
   end if;
   if stats.ready = 0 and stats.scheduled > 0 then
     v_next := (select min(d.due_at) from holdfast.lane l cross join lateral (
@@ -6905,31 +7214,60 @@ begin
       jsonb_build_object('expired', v_held.lapsed, 'in_flight', stats.in_flight, 'all', v_held.next is null, 'consumers', v_held.consumers),
       format('They come back with the next claim, or now: select holdfast.sweep(''%s''). If it happens often, make lease longer or call holdfast.extend.', queue.name))::holdfast.finding;
   end if;
-  if stats.ready = 0 and v_held.next is not null then
-    return next ('in_flight', 'info', format('%s in flight and none is ready; the next lease ends at %s.', holdfast._several(stats.in_flight, 'message'), v_held.next),
+  -- In a strict queue the others wait for the one that is in flight, though they are counted as ready.
+  if (stats.ready = 0 or queue.ordering = 'strict') and v_held.next is not null then
+    return next ('in_flight', 'info', format('%s in flight and none can be claimed; the next lease ends at %s.', holdfast._several(stats.in_flight, 'message'), v_held.next),
       jsonb_build_object('in_flight', stats.in_flight, 'next_deadline', v_held.next, 'last_deadline', v_held.last, 'consumers', v_held.consumers),
       'Wait for the consumers, or look at them: holdfast.leases says who holds what.')::holdfast.finding;
   end if;
 end $$;
 comment on function holdfast._why_leases is 'Findings: all in flight, by whom and until when; leases that ran out';
 
+create or replace function holdfast._why_lines(queue holdfast.queue, stats holdfast.stats) returns setof holdfast.finding language plpgsql stable
+as $$
+declare
+  v_dead record;
+begin
+  for v_dead in
+    select m.id, m.ordering_key, m.blocks_since, m.last_error, holdfast._waiting(queue.id, m.ordering_key, m.order_no) as waiting
+    from holdfast.message m where m.queue_id = queue.id and m.blocks_since is not null order by m.ordering_key limit 5
+  loop
+    return next ('line_blocked', case when stats.ready = 0 or queue.ordering = 'strict' then 'blocking' else 'warning' end,
+      format('%s stands at message %s, which is dead since %s: %s. %s behind it.',
+             coalesce('The line of ' || nullif(v_dead.ordering_key, ''), 'The queue'), v_dead.id, v_dead.blocks_since,
+             coalesce(left(v_dead.last_error, 200), 'no error text'), holdfast._several(v_dead.waiting, 'message')),
+      jsonb_build_object('key', nullif(v_dead.ordering_key, ''), 'head', v_dead.id::text, 'since', v_dead.blocks_since, 'waiting', v_dead.waiting,
+                         'error', left(v_dead.last_error, 1000)),
+      format('Mend the cause, then deliver it again: select holdfast.unblock(%1$s). Or move it to the dead letters: select holdfast.unblock(%1$s, how => ''skip'').',
+             quote_literal(queue.name) || coalesce(', ' || quote_literal(nullif(v_dead.ordering_key, '')), '')))::holdfast.finding;
+  end loop;
+end $$;
+comment on function holdfast._why_lines is 'Findings: lines that a dead message blocks; the first five';
+
 create or replace function holdfast._why_keys(queue holdfast.queue, stats holdfast.stats) returns setof holdfast.finding language plpgsql stable
 as $$
 declare
   v_keys text[];
+  v_parked bigint;
 begin
   if stats.blocked = 0 then
     return;
   end if;
+  -- The dead that block a line are among the blocked: they do not wait for anything but unblock().
+  v_parked := stats.blocked - (select count(*) from (
+    select from holdfast.message m where m.queue_id = queue.id and m.blocks_since is not null limit 10000) d);
   v_keys := (select (array_agg(distinct p.ordering_key))[1:5] from holdfast.lane l cross join lateral (
-    select m.ordering_key from holdfast.message m where m.id >> 40 = l.id and m.due_at = 'infinity' order by m.id limit 100) p
+    select m.ordering_key from holdfast.message m where m.id >> 40 = l.id and m.due_at = 'infinity' and m.blocks_since is null order by m.id limit 100) p
     where l.queue_id = queue.id);
-  return next ('keys_parked', case when stats.ready = 0 then 'warning' else 'info' end,
-    format('%s parked behind an earlier one of the same ordering key, such as %s.', holdfast._several(stats.blocked, 'message'), array_to_string(v_keys, ', ')),
-    jsonb_build_object('blocked', stats.blocked, 'keys', to_jsonb(v_keys), 'heads', holdfast._heads(queue, v_keys)),
-    'Settle or end the messages that go first: the rest of their keys follows.')::holdfast.finding;
+  if v_parked > 0 and v_keys is not null then
+    return next ('keys_parked', case when stats.ready = 0 then 'warning' else 'info' end,
+      format('%s parked behind an earlier one of the same line%s.', holdfast._several(v_parked, 'message'),
+             coalesce(', such as ' || nullif(array_to_string(v_keys, ', '), ''), '')),
+      jsonb_build_object('blocked', v_parked, 'keys', to_jsonb(v_keys), 'heads', holdfast._heads(queue, v_keys)),
+      'Settle or end the messages that go first: the rest of their lines follows. holdfast.blocked_keys lists them.')::holdfast.finding;
+  end if;
 end $$;
-comment on function holdfast._why_keys is 'Finding: messages are parked behind their ordering key; names a few of the keys';
+comment on function holdfast._why_keys is 'Finding: messages are parked behind an earlier one of their line; names a few of the keys';
 
 create or replace function holdfast._heads(queue holdfast.queue, keys text[]) returns jsonb language plpgsql stable
 as $$
@@ -6967,7 +7305,7 @@ begin
       select m.id, m.deliveries, m.failures, m.max_deliveries from holdfast.message m
       where m.id >> 40 = l.id and m.due_at > '-infinity' and m.due_at < 'infinity' order by m.due_at limit 1000) d
     where l.queue_id = queue.id
-      and case queue.budget when 'failures' then d.failures else d.deliveries end >= nullif(coalesce(d.max_deliveries, queue.max_deliveries), 0)
+      and holdfast._used(queue.budget, d.deliveries, d.failures) >= nullif(coalesce(d.max_deliveries, queue.max_deliveries), 0)
     limit 1000);
   if v_spent <> '{}' then
     return next ('budget_spent', 'warning',
@@ -7140,6 +7478,7 @@ begin
   return query
     select * from holdfast._why_state(queue, v_stats, at)
     union all select * from holdfast._why_leases(queue, v_stats, at)
+    union all select * from holdfast._why_lines(queue, v_stats)
     union all select * from holdfast._why_keys(queue, v_stats)
     union all select * from holdfast._why_limits(queue, v_stats, at)
     union all select * from holdfast._why_budget(queue, at)
@@ -7148,9 +7487,10 @@ begin
     union all select * from holdfast._why_snapshots()
     union all select * from holdfast._why_upkeep(queue, at);
   if not found then
-    return next ('ok', 'ok', 'Nothing is in the way: messages are ready to be claimed.',
+    return next ('ok', 'ok', format('Nothing is in the way: %s.', case queue.kind when 'log' then 'records are there to be read' else 'messages are ready to be claimed' end),
       jsonb_build_object('ready', v_stats.ready, 'in_flight', v_stats.in_flight, 'oldest_age', v_stats.oldest_age),
-      'If none of them moves, nobody is claiming: look at the consumers.')::holdfast.finding;
+      case queue.kind when 'log' then 'If nobody sees them, look at the readers: do they pass the last seq that they have seen?'
+                      else 'If none of them moves, nobody is claiming: look at the consumers.' end)::holdfast.finding;
   end if;
 end $$;
 comment on function holdfast._findings is 'All findings about a queue, one check after the other; ok if there are none';
@@ -7218,7 +7558,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '954dc4282b8fe2e6737cb4cf8d0f9d25627c1b2afe3f24a92df760ee04a9b6c4', false);
+values (0, 'functions', '02efd104a601e9831694577d075eb48ff4a4fb4ccbe33708ed5e435f54d0bf31', false);
 \else
 do $install$
 begin
@@ -7232,7 +7572,7 @@ begin
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
             (7, '09a60c0ff6493617033222a8d6b19bb93d01bceee01ea31884678ee17089afe6'),
-            (0, '954dc4282b8fe2e6737cb4cf8d0f9d25627c1b2afe3f24a92df760ee04a9b6c4')
+            (0, '02efd104a601e9831694577d075eb48ff4a4fb4ccbe33708ed5e435f54d0bf31')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -106,10 +106,14 @@ class AsyncOwnPoolSession(AsyncPoolSession):
 
     def __init__(self, url: str, *, min_size: int, max_size: int, timeout: float, prepare: bool) -> None:
         settings = {"autocommit": True, "prepare_threshold": 5 if prepare else None}
-        pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
-            url, open=False, min_size=min_size, max_size=max_size, timeout=timeout, kwargs=settings
-        )
-        super().__init__(pool)
+
+        def make() -> AsyncConnectionPool[Any]:
+            return AsyncConnectionPool(
+                url, open=False, min_size=min_size, max_size=max_size, timeout=timeout, kwargs=settings
+            )
+
+        super().__init__(make())
+        self._make = make
         self._url = url
         self._ready = False
         self._closed = False
@@ -134,8 +138,14 @@ class AsyncOwnPoolSession(AsyncPoolSession):
             ) as connection:
                 with admitted():
                     await async_check_schema(connection)
-            # Waiting keeps the first call from finding the pool empty and having it grow for nothing.
-            await self._pool.open(wait=True, timeout=self._pool.timeout)
+            try:
+                # Waiting keeps the first call from finding the pool empty and having it grow for nothing.
+                await self._pool.open(wait=True, timeout=self._pool.timeout)
+            except BaseException:
+                # Timed out, or cancelled: such a pool cannot be opened again.
+                broken, self._pool = self._pool, self._make()
+                await broken.close()
+                raise
             self._ready = True
 
     async def close(self) -> None:

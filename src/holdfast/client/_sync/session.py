@@ -104,10 +104,14 @@ class OwnPoolSession(PoolSession):
 
     def __init__(self, url: str, *, min_size: int, max_size: int, timeout: float, prepare: bool) -> None:
         settings = {"autocommit": True, "prepare_threshold": 5 if prepare else None}
-        pool: ConnectionPool[Any] = ConnectionPool(
-            url, open=False, min_size=min_size, max_size=max_size, timeout=timeout, kwargs=settings
-        )
-        super().__init__(pool)
+
+        def make() -> ConnectionPool[Any]:
+            return ConnectionPool(
+                url, open=False, min_size=min_size, max_size=max_size, timeout=timeout, kwargs=settings
+            )
+
+        super().__init__(make())
+        self._make = make
         self._url = url
         self._ready = False
         self._closed = False
@@ -132,8 +136,14 @@ class OwnPoolSession(PoolSession):
                 admitted(),
             ):
                 check_schema(connection)
-            # Waiting keeps the first call from finding the pool empty and having it grow for nothing.
-            self._pool.open(wait=True, timeout=self._pool.timeout)
+            try:
+                # Waiting keeps the first call from finding the pool empty and having it grow for nothing.
+                self._pool.open(wait=True, timeout=self._pool.timeout)
+            except BaseException:
+                # Timed out, or cancelled: such a pool cannot be opened again.
+                broken, self._pool = self._pool, self._make()
+                broken.close()
+                raise
             self._ready = True
 
     def close(self) -> None:

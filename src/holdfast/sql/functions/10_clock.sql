@@ -14,6 +14,13 @@ begin
 end $$;
 comment on function holdfast._check_clock is 'Refuse a time that the clock cannot be set to';
 
+create or replace function holdfast._clock_is_set() returns boolean language plpgsql stable
+as $$
+begin
+  return coalesce(pg_get_function_sqlbody(to_regprocedure('holdfast.now()')) like '%pg_sequence_last_value%', false);
+end $$;
+comment on function holdfast._clock_is_set is 'Has set_clock() stopped the clock?';
+
 create or replace function holdfast.set_clock(at timestamptz) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -24,8 +31,7 @@ begin
       return clock_timestamp();
   else
     perform setval('holdfast.clock', (extract(epoch from set_clock.at) * 1000000)::bigint);
-    if not exists (select from pg_proc p where p.oid = to_regprocedure('holdfast.now()')
-                   and pg_get_function_sqlbody(p.oid) like '%pg_sequence_last_value%') then
+    if not holdfast._clock_is_set() then
       -- Runs as the owner: nobody else may read the register.
       create or replace function holdfast.now() returns timestamptz language sql volatile
         security definer set search_path = pg_catalog, pg_temp

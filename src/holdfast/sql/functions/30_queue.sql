@@ -150,8 +150,10 @@ comment on function holdfast._merge is 'Overrides after a change: null takes a f
 create or replace function holdfast._of_kind(effective jsonb) returns jsonb language sql immutable
   return case effective ->> 'kind' when 'log'
     then effective || '{"dead_letter": false, "ttl": null, "throughput_limit": null, "priority_default": 0, "priorities": [0], "shards": 1}'
-    else effective || '{"retention": null}' end;
-comment on function holdfast._of_kind is 'An effective configuration without what its kind of queue does not have: a log has one lane';
+    else effective || '{"retention": null}'
+         || case effective ->> 'ordering' when 'strict'
+              then jsonb_build_object('shards', 1, 'priorities', jsonb_build_array(effective -> 'priority_default')) else '{}' end end;
+comment on function holdfast._of_kind is 'An effective configuration without what its kind of queue does not have: a log and a strict queue have one lane';
 
 create or replace function holdfast._effective(queue text, config jsonb) returns jsonb language sql stable
   return (select holdfast._of_kind(holdfast._builtin() || e.merged
@@ -165,6 +167,7 @@ as $$
 begin
   perform holdfast._check_field('dead_letter', effective -> 'dead_letter' <> to_jsonb(_apply.queue), effective -> 'dead_letter',
                                 'another queue than this one');
+  perform holdfast._check_grave(_apply.queue, effective);
   perform holdfast._check_ordering(_apply.queue, effective);
   update holdfast.queue q set
     kind = effective ->> 'kind',
@@ -202,16 +205,39 @@ begin
 end $$;
 comment on function holdfast._apply is 'Write an effective configuration into the typed columns, and make the lanes it names';
 
+create or replace function holdfast._check_grave(queue text, effective jsonb) returns void language plpgsql volatile
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(_check_grave.queue);
+  v_grave text := case when effective -> 'dead_letter' <> 'false' then effective ->> 'dead_letter' end;
+  v_strict boolean := effective ->> 'ordering' = 'strict';
+  v_other text;
+begin
+  -- A burial waits for nobody, so it cannot queue up for its place in a line. Whoever makes that queue strict at this
+  -- moment, or names this one, is waited for; neither queue need be there yet, so the lock is on the name.
+  if v_grave is not null and v_grave is distinct from v_queue.dead_letter then
+    perform pg_advisory_xact_lock_shared(holdfast._grave_lock(), hashtext(v_grave));
+  end if;
+  if v_strict and v_queue.ordering is distinct from 'strict' then
+    perform pg_advisory_xact_lock(holdfast._grave_lock(), hashtext(v_queue.name));
+  end if;
+  if exists (select from holdfast.queue q where q.name = v_grave and q.ordering = 'strict') then
+    perform holdfast._fail('QH104', 'bad value for dead_letter', format('The queue "%s" is strict: it takes no dead letters.', v_grave),
+      format('Let dead_letter of "%s" name a queue that is not strict, or be false.', v_queue.name));
+  end if;
+  select q.name into v_other from holdfast.queue q where v_strict and q.dead_letter = v_queue.name order by q.id limit 1;
+  if found then
+    perform holdfast._fail('QH104', 'bad value for ordering', format('The queue "%s" buries its dead in it, and a strict queue takes no dead letters.', v_other),
+      format('Give "%s" another dead_letter first, or false.', v_other));
+  end if;
+end $$;
+comment on function holdfast._check_grave is 'Refuse a strict queue as a dead-letter queue, from either side';
+
 create or replace function holdfast._check_ordering(queue text, effective jsonb) returns void language plpgsql volatile
 as $$
 declare
   v_queue holdfast.queue := holdfast._queue(_check_ordering.queue);
 begin
-  if effective ->> 'ordering' = 'strict' then
-    perform holdfast._check_field('shards', (effective ->> 'shards')::numeric = 1, effective -> 'shards', '1 where ordering is strict: one lane');
-    perform holdfast._check_field('priorities', (effective -> 'priorities') <@ jsonb_build_array((effective ->> 'priority_default')::numeric, 0),
-      effective -> 'priorities', 'nothing but priority_default where ordering is strict: one lane');
-  end if;
   if 'strict' in (effective ->> 'ordering', v_queue.ordering) and effective ->> 'ordering' is distinct from coalesce(v_queue.ordering, 'none')
      and holdfast._count_upto(v_queue, 1) > 0 then
     perform holdfast._fail('QH310', 'the ordering of a queue with messages in it cannot be changed to or from strict',
@@ -222,7 +248,20 @@ begin
     perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from (select l.id from holdfast.lane l where l.queue_id = v_queue.id order by l.id) l;
   end if;
 end $$;
-comment on function holdfast._check_ordering is 'Refuse an ordering that does not go with the lanes or the messages of a queue';
+comment on function holdfast._check_ordering is 'Refuse an ordering that does not go with the messages of a queue';
+
+create or replace function holdfast._check_strict(config jsonb) returns void language plpgsql stable
+as $$
+begin
+  -- What the queue itself says: defaults that ask for more lanes are for the others.
+  if config ->> 'ordering' = 'strict' then
+    perform holdfast._check_field('shards', coalesce((config ->> 'shards')::numeric, 1) = 1, config -> 'shards', '1 where ordering is strict: one lane');
+    perform holdfast._check_field('priorities',
+      coalesce(config -> 'priorities', '[]') <@ jsonb_build_array(holdfast._effective('', config) -> 'priority_default', 0),
+      config -> 'priorities', 'nothing but priority_default where ordering is strict: one lane');
+  end if;
+end $$;
+comment on function holdfast._check_strict is 'Refuse settings of a strict queue that would give it several lanes';
 
 create or replace function holdfast._copy_to_lanes(queue text) returns void language plpgsql volatile
 as $$
@@ -296,6 +335,7 @@ begin
   perform holdfast._check_config(create_queue.config);
   v_config := holdfast._merge('{}', create_queue.config);
   perform holdfast._check_kind(v_config, v_config ->> 'kind');
+  perform holdfast._check_strict(v_config);
   if holdfast._create_queue(create_queue.queue, v_config) then
     return true;
   end if;
@@ -322,6 +362,7 @@ begin
   end if;
   v_queue.config := holdfast._merge(v_queue.config, configure_queue.config);
   perform holdfast._check_kind(v_queue.config, v_queue.kind);
+  perform holdfast._check_strict(v_queue.config);
   v_effective := holdfast._effective(v_queue.name, v_queue.config);
   update holdfast.queue q set config = v_queue.config where q.id = v_queue.id;
   perform holdfast._apply(v_queue.name, v_effective);

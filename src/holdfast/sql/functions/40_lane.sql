@@ -5,10 +5,6 @@
 -- lease has expired, the cursor goes back to the start.
 -- Lock order: lane locks by lane id, before any row.
 
-create or replace function holdfast._lane_lock() returns int language sql immutable
-  return 1215261796;
-comment on function holdfast._lane_lock is 'The class of the advisory locks on lanes; the object is the lane id';
-
 create or replace function holdfast._make_sequence(kind text, name text, options text) returns regclass language plpgsql volatile
 as $$
 declare
@@ -227,6 +223,18 @@ exception
 end $$;
 comment on function holdfast._readable is 'Can these registers be read?';
 
+create or replace function holdfast._renew(register regclass, name text) returns regclass language plpgsql volatile
+as $$
+begin
+  -- Whoever has used it holds a lock on it until his transaction ends: dropping it would wait for that.
+  if holdfast._readable(array[register]) then
+    perform setval(register, 0);
+    return register;
+  end if;
+  return holdfast._register(_renew.name);
+end $$;
+comment on function holdfast._renew is 'A register as if new: set to 0, also if this transaction rolls back; made anew only if it cannot be read';
+
 create or replace function holdfast._repair_queue(queue holdfast.queue, unreadable_only boolean) returns int
 language plpgsql volatile
 as $$
@@ -234,13 +242,14 @@ declare
   v_lane holdfast.lane;
   v_lanes int := 0;
 begin
-  if not (unreadable_only and holdfast._readable(array[queue.asleep, queue.depth, queue.counted_at])) then
-    execute format('drop sequence %s, %s, %s', queue.asleep, queue.depth, queue.counted_at);
+  if not (unreadable_only and holdfast._readable(array[queue.asleep, queue.depth, queue.counted_at, queue.throttle])) then
     update holdfast.queue q set
-      asleep = holdfast._register('asleep_' || q.id),
-      depth = holdfast._register('depth_' || q.id),
-      counted_at = holdfast._register('counted_at_' || q.id)
+      asleep = holdfast._renew(q.asleep, 'asleep_' || q.id),
+      depth = holdfast._renew(q.depth, 'depth_' || q.id),
+      counted_at = holdfast._renew(q.counted_at, 'counted_at_' || q.id),
+      throttle = case when q.throttle is not null then holdfast._renew(q.throttle, 'throttle_' || q.id) end
     where q.id = queue.id;
+    perform holdfast._copy_to_lanes(queue.name);
   end if;
   for v_lane in select l.* from holdfast.lane l where l.queue_id = queue.id order by l.id loop
     perform pg_advisory_xact_lock(holdfast._lane_lock(), v_lane.id);
@@ -298,13 +307,16 @@ declare
   v_lanes int := 0;
 begin
   perform holdfast._check_isolation('repair');
+  -- Before any lane is held.
+  if repair.queue is null then
+    perform holdfast._repair_limiters(unreadable_only);
+  end if;
   for v_queue in select q.name from holdfast.queue q where q.name = coalesce(repair.queue, q.name) order by q.id loop
     v_lanes := v_lanes + holdfast._repair_patiently(v_queue, unreadable_only);
   end loop;
   if not found and repair.queue is not null then
     perform holdfast._no_queue(repair.queue);
   end if;
-  perform holdfast._repair_limits(repair.queue, unreadable_only);
   return v_lanes;
 end $$;
 comment on function holdfast.repair is

@@ -133,7 +133,7 @@ declare
   v_gone int;
 begin
   -- One at a time; whoever comes second has nothing to do.
-  if not pg_try_advisory_xact_lock(holdfast._lane_lock() + 4, 0) then
+  if not pg_try_advisory_xact_lock(holdfast._archive_lock(), 0) then
     return '{"dropped": 0, "made": 0, "forgotten": 0, "more": false}';
   end if;
   v_gone := holdfast._forget_old(at, 5000);

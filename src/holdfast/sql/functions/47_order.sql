@@ -32,11 +32,11 @@ begin
     select distinct ((_lock_keys.queue_id::bigint << 10) + (hashtext(k) & 1023) & 2147483647)::int as bucket
     from unnest(keys) k where k is not null order by bucket
   loop
-    perform pg_advisory_xact_lock(holdfast._lane_lock() + class, v_bucket);
+    perform pg_advisory_xact_lock(class, v_bucket);
   end loop;
 end $$;
 comment on function holdfast._lock_keys is
-  'Lock the buckets of these keys until the transaction ends, in order of their numbers. class 2: ordering keys; 3: keys; 4: idempotency keys';
+  'Lock the buckets of these keys until the transaction ends, in order of their numbers; class: which kind of keys (15_lock.sql)';
 
 create or replace function holdfast._pass_baton(queue_id int, keys text[], orders bigint[], heads boolean[], at timestamptz) returns void
 language plpgsql volatile
@@ -170,6 +170,8 @@ declare
   v_over bigint[];
   v_free bigint[];
   v_taken bigint[];
+  v_bytes bigint := 0;
+  v_full boolean := false;
 begin
   loop
     select array_agg(c.id order by c.due_at, c.id) filter (where c.over is not true), array_agg(c.id) filter (where c.over)
@@ -183,20 +185,21 @@ begin
     exit when v_ids is null and v_over is null;
     if v_ids is not null then
       v_free := (holdfast._in_order(lane, v_ids, want, at)).taken;
-      with fitting as (
-        select f.id, f.nth from (
-          select c.id, c.nth, sum(coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0)) over (order by c.nth)
-                 - coalesce(pg_column_size(m.payload), 0) - coalesce(pg_column_size(m.body), 0) as before
-          from unnest(v_free) with ordinality c(id, nth) join holdfast.message m on m.id = c.id) f
-        where f.before < holdfast._answer_bytes()
+      with sized as (
+        select c.id, c.nth, coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.body), 0) as bytes
+        from unnest(v_free) with ordinality c(id, nth) join holdfast.message m on m.id = c.id
+      ), fitting as (
+        select f.id, f.nth, f.upto from (select s.*, v_bytes + sum(s.bytes) over (order by s.nth) as upto from sized s) f
+        where f.upto - f.bytes < holdfast._answer_bytes()
       ), held as (
-        update holdfast.message m set due_at = '-infinity' from fitting f where m.id = f.id returning m.id, f.nth
+        update holdfast.message m set due_at = '-infinity' from fitting f where m.id = f.id returning m.id, f.nth, f.upto
       )
-      select array_agg(h.id order by h.nth) into v_free from held h;
+      select array_agg(h.id order by h.nth), coalesce(max(h.upto), v_bytes) into v_free, v_bytes from held h;
+      v_full := v_bytes >= holdfast._answer_bytes();
       v_taken := v_taken || v_free;
       want := want - coalesce(cardinality(v_free), 0);
     end if;
-    exit when want <= 0 or clock_timestamp() > v_began + interval '20 ms';
+    exit when want <= 0 or v_full or clock_timestamp() > v_began + interval '20 ms';
     v_rows := least(500, greatest(v_rows * 4, 50));
   end loop;
   return v_taken;

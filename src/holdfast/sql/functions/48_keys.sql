@@ -6,7 +6,8 @@
 --                   transaction it is skipped, not handed out as it was. One that is being claimed is not waited for:
 --                   a new message is sent. One that came back from a delivery (nack, lease ran out) stays as it is.
 -- idempotency_key   at most one live message of a key: the same payload again answers with the first id, another is an
---                   error. A unique index stands behind the lock.
+--                   error. A unique index stands behind the lock. One that is past its time to live and in nobody's
+--                   hands ends at this moment, if nobody has removed it yet: else its key would swallow a message.
 --
 -- A replaceable key has no unique index: a message that is given back, or found after a crash, may meet a newer one,
 -- and both must stay. So the lock on the key decides, held to the end of the transaction.
@@ -61,12 +62,12 @@ begin
   select bool_or(d.key is not null or d.idempotency_key is not null) into v_singly from unnest(drafts) d;
   -- Before ids and numbers are drawn: whoever sent with one of these keys before has committed then.
   if queue.ordering is not null then
-    perform holdfast._lock_keys(2, queue.id, case when queue.ordering = 'strict' then '{""}'::text[]
-                                                  else array(select d.ordering_key from unnest(drafts) d) end);
+    perform holdfast._lock_keys(holdfast._line_lock(), queue.id,
+      case when queue.ordering = 'strict' then '{""}'::text[] else array(select d.ordering_key from unnest(drafts) d) end);
   end if;
   if v_singly then
-    perform holdfast._lock_keys(3, queue.id, array(select d.key from unnest(drafts) d));
-    perform holdfast._lock_keys(4, queue.id, array(select d.idempotency_key from unnest(drafts) d));
+    perform holdfast._lock_keys(holdfast._key_lock(), queue.id, array(select d.key from unnest(drafts) d));
+    perform holdfast._lock_keys(holdfast._idempotency_lock(), queue.id, array(select d.idempotency_key from unnest(drafts) d));
   end if;
   select jsonb_object_agg(p.priority, holdfast._ids(queue, p.priority)) into v_lanes
   from (select distinct coalesce(d.priority, queue.priority_default)::smallint as priority from unnest(drafts) d) p;
@@ -76,6 +77,9 @@ begin
       v_stored := v_stored || holdfast._store_one(queue, v_draft, (v_lanes ->> coalesce(v_draft.priority, queue.priority_default)::text)::regclass, at);
     end loop;
   else
+    if queue.max_depth is not null then
+      perform holdfast._check_depth(queue, cardinality(drafts));
+    end if;
     with stored as (
       insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
                                     correlation_id, max_deliveries, ordering_key, order_no)
@@ -108,6 +112,10 @@ begin
   if v_id is not null then
     return v_id;
   end if;
+  -- Only now: what replaces a message, or was sent before, adds nothing.
+  if queue.max_depth is not null then
+    perform holdfast._check_depth(queue, 1);
+  end if;
   insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
                                 correlation_id, max_deliveries, ordering_key, order_no, key, idempotency_key, payload_hash)
   values (nextval(sequence), queue.id, at, case when draft.key is not null then coalesce(draft.due_at, at) else draft.due_at end,
@@ -136,20 +144,41 @@ begin
   update holdfast.message m set
     enqueued_at = at, expires_at = draft.expires_at, payload = draft.payload, body = draft.body, content_type = draft.content_type,
     headers = draft.headers, tag = draft.tag, correlation_id = draft.correlation_id, max_deliveries = draft.max_deliveries,
-    last_error = null, due_at = case when m.due_at = 'infinity' then m.due_at else coalesce(draft.due_at, least(m.due_at, at)) end
+    last_error = null, origin = null,
+    -- A parked one waits for its time first, then a claim parks it again if it still stands behind a head.
+    due_at = coalesce(draft.due_at, case when m.due_at = 'infinity' then m.due_at else least(m.due_at, at) end)
   where m.id = v_id;
   return v_id;
 end $$;
 comment on function holdfast._replace is 'Under the lock of its key: replace the message that waits; null: none does, or it is being claimed';
+
+create or replace function holdfast._end_overdue(queue_id int, id bigint, at timestamptz) returns boolean language plpgsql volatile
+as $$
+begin
+  perform from holdfast.message m
+  where m.id = _end_overdue.id and m.expires_at <= at and m.blocks_since is null for update skip locked;
+  if not found or exists (select from holdfast._holders(array[_end_overdue.id]))
+     or holdfast._can_end(_end_overdue.queue_id, array[_end_overdue.id]) = '{}' then
+    return false;
+  end if;
+  perform holdfast._end(_end_overdue.queue_id, array[_end_overdue.id], 'expired', at);
+  return true;
+end $$;
+comment on function holdfast._end_overdue is
+  'End a message that is past its time to live. false: it is not, or somebody holds it, or that would wait for somebody';
 
 create or replace function holdfast._sent_before(queue holdfast.queue, draft holdfast.draft) returns bigint language plpgsql volatile
 as $$
 declare
   v_id bigint;
   v_hash bytea;
+  v_over boolean;
 begin
-  select m.id, m.payload_hash into v_id, v_hash from holdfast.message m
+  select m.id, m.payload_hash, m.expires_at <= holdfast.now() into v_id, v_hash, v_over from holdfast.message m
   where m.queue_id = queue.id and m.idempotency_key = draft.idempotency_key;
+  if v_over and holdfast._end_overdue(queue.id, v_id, holdfast.now()) then
+    return null;
+  end if;
   if v_hash <> holdfast._payload_hash(draft.payload, draft.body) then
     perform holdfast._fail('QH222', 'a message with this idempotency_key and another payload is there',
       format('Message %s of queue "%s" has the key %s.', v_id, queue.name, quote_literal(draft.idempotency_key)),
@@ -167,7 +196,7 @@ begin
   if v_keys = '{}' then
     return '{}';
   end if;
-  perform holdfast._lock_keys(4, queue.id, v_keys);
+  perform holdfast._lock_keys(holdfast._idempotency_lock(), queue.id, v_keys);
   return (select coalesce(jsonb_object_agg(f.key, f.id), '{}') from (
     select m.origin ->> 'idempotency_key' as key, min(m.id) as id from holdfast.message m
     where m.id = any (_free_idempotency_keys.ids) and m.origin ? 'idempotency_key' group by 1) f
@@ -185,7 +214,7 @@ declare
 begin
   perform holdfast._check_isolation('discard_key');
   -- Whoever is sending with this key is waited for: what it sent goes too.
-  perform holdfast._lock_keys(3, v_queue.id, array[discard_key.key]);
+  perform holdfast._lock_keys(holdfast._key_lock(), v_queue.id, array[discard_key.key]);
   return holdfast.discard(discard_key.queue, array(
     select m.id from holdfast.message m where m.queue_id = v_queue.id and m.key = discard_key.key order by m.id limit 10000));
 end $$;

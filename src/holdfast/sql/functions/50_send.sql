@@ -89,6 +89,7 @@ begin
     end if;
     v_due := holdfast._due_at(delay, deliver_at, v_now);
     v_expires := holdfast._expires_at(ttl, expires_at, v_now, v_queue.ttl);
+    perform holdfast._hurry(v_queue.fast and alone);
     if num_nonnulls(ordering_key, key, idempotency_key, v_queue.ordering) > 0 then
       return (holdfast._store(holdfast._queue(send.queue),
         array[(payload, body, content_type, headers, priority, v_due, v_expires, correlation_id, tag, max_deliveries,
@@ -97,7 +98,6 @@ begin
     if v_queue.max_depth is not null then
       perform holdfast._check_depth(holdfast._queue(send.queue), 1);
     end if;
-    perform holdfast._hurry(v_queue.fast and alone);
     v_queue.ids := coalesce(v_queue.ids, holdfast._ids(holdfast._queue(send.queue), priority));
   end if;
 
@@ -143,12 +143,12 @@ begin
     perform holdfast._check_append(queue, max(num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries,
                                                              d.ordering_key, d.key, d.idempotency_key))) from unnest(drafts) d;
   end if;
-  if queue.max_depth is not null then
-    perform holdfast._check_depth(queue, cardinality(drafts));
-  end if;
   if queue.ordering is not null
      or exists (select from unnest(drafts) d where num_nonnulls(d.ordering_key, d.key, d.idempotency_key) > 0) then
     return holdfast._store_with_keys(queue, drafts, at);
+  end if;
+  if queue.max_depth is not null then
+    perform holdfast._check_depth(queue, cardinality(drafts));
   end if;
   select jsonb_object_agg(p.priority, holdfast._ids(queue, p.priority)) into v_lanes
   from (select distinct coalesce(d.priority, queue.priority_default)::smallint as priority from unnest(drafts) d) p;
@@ -206,6 +206,9 @@ begin
   if coalesce(cardinality(payloads), 0) = 0 then
     return '{}';
   end if;
+  if v_queue.fast then
+    perform holdfast._hurry(alone);
+  end if;
   if num_nonnulls(ordering_key, key, idempotency_key, v_queue.ordering) > 0 then
     return holdfast._store(v_queue, (
       select array_agg((p.payload, null, send_batch.content_type, send_batch.headers, send_batch.priority, v_due, v_expires,
@@ -215,9 +218,6 @@ begin
   end if;
   if v_queue.max_depth is not null then
     perform holdfast._check_depth(v_queue, cardinality(payloads));
-  end if;
-  if v_queue.fast then
-    perform holdfast._hurry(alone);
   end if;
 
   v_ids := holdfast._ids(v_queue, priority);

@@ -195,13 +195,14 @@ declare
 begin
   -- All at once: part by part, two writes could wait for one another.
   if queue.ordering is not null then
-    perform holdfast._lock_keys(2, queue.id, case when queue.ordering = 'strict' then '{""}'::text[] else array(
+    perform holdfast._lock_keys(holdfast._line_lock(), queue.id, case when queue.ordering = 'strict' then '{""}'::text[] else array(
       select distinct s.ordering_key from holdfast.staged s where s.stage = any (stages) and s.ordering_key is not null) end);
   end if;
   select array_agg(distinct s.key) filter (where s.key is not null), array_agg(distinct s.idempotency_key) filter (where s.idempotency_key is not null)
   into v_keys, v_idempotency_keys
   from holdfast.staged s where s.stage = any (stages) and (s.key is not null or s.idempotency_key is not null);
-  perform holdfast._lock_keys(3, queue.id, v_keys), holdfast._lock_keys(4, queue.id, v_idempotency_keys);
+  perform holdfast._lock_keys(holdfast._key_lock(), queue.id, v_keys);
+  perform holdfast._lock_keys(holdfast._idempotency_lock(), queue.id, v_idempotency_keys);
   return coalesce(v_keys, v_idempotency_keys) is not null;
 end $$;
 comment on function holdfast._lock_staged is 'Take the locks of all keys of a write; returns whether there are keys other than ordering keys';
@@ -261,7 +262,8 @@ begin
   if v_taken.id is null then
     v_singly := holdfast._lock_staged(v_queue, stages);
     v_lanes := holdfast._staged_lanes(v_queue, stages);
-    if v_queue.max_depth is not null and send_staged.messages > 0 then
+    -- Of messages with keys each that adds one asks for itself.
+    if v_queue.max_depth is not null and not v_singly and send_staged.messages > 0 then
       perform holdfast._check_depth(v_queue, send_staged.messages);
     end if;
     v_xid := pg_current_xact_id();
@@ -298,7 +300,7 @@ declare
   v_gone int;
 begin
   -- One at a time; whoever comes second has nothing to do.
-  if not pg_try_advisory_xact_lock(holdfast._lane_lock() + 4, 1) then
+  if not pg_try_advisory_xact_lock(holdfast._stage_lock(), 0) then
     return '{"unstaged": 0, "more": false}';
   end if;
   v_old := array(select t.id from holdfast.stage t where t.opened_at < at - interval '1 day' order by t.opened_at limit 1000);

@@ -8,11 +8,11 @@
 -- happens under an advisory lock in a subtransaction that is always undone: that lets go of the lock at once, also
 -- after an error, while the register keeps what was written. A bucket that has too little is seen without the lock.
 -- What was taken stays taken when the transaction rolls back.
--- Lock order: lane locks, then a bucket; a bucket's holder waits for nobody.
-
-create or replace function holdfast._bucket_lock() returns int language sql immutable
-  return holdfast._lane_lock() + 2;
-comment on function holdfast._bucket_lock is 'The class of the advisory locks on buckets; the object is the limiter''s id, or the negative of the queue''s';
+--
+-- A name is a row, and freeing it is a change like any other: uncommitted, nobody sees it. So take_rate locks the row
+-- (FOR KEY SHARE) of a limiter that has been full for nine minutes, and maintain() frees, under a row lock, only what has been
+-- full for ten: nobody takes tokens from a name that is about to go.
+-- Lock order: lane locks, then a limiter's row, then a bucket; a bucket's holder waits for nobody.
 
 create or replace function holdfast._tokens(mark bigint, brim bigint, step float8, burst int) returns int language sql immutable
   return least(floor((brim - mark) / step + 1e-6), burst)::int;
@@ -99,6 +99,10 @@ begin
   if burst not between 1 and 1000000 then
     perform holdfast._fail('QH701', 'burst is out of range', format('Got %s.', burst), 'burst takes 1 to 1,000,000; the default is one second''s worth.');
   end if;
+  if coalesce(burst, ceil(rate)) / rate > extract(epoch from interval '10 years') then
+    perform holdfast._fail('QH701', 'the bucket would take over ten years to fill', format('Got a burst of %s at %s a second.', burst, rate),
+      'burst / rate is at most ten years, 315,576,000 seconds.');
+  end if;
   if want is null or want not between 0 and 1000000 or (partial is not true and want > coalesce(burst, ceil(rate))) then
     perform holdfast._fail('QH701', 'want is out of range', format('Got %s.', coalesce(want::text, 'null')),
       'want takes 0 to 1,000,000, and no more than burst unless partial is true.');
@@ -117,8 +121,13 @@ declare
   v_limiter record;
 begin
   perform holdfast._check_rate(limiter, rate, burst, want, partial);
-  select l.id, l.register into v_limiter from holdfast.limiter l where l.name = take_rate.limiter;
-  if not found then
+  select l.id, l.register, coalesce(pg_sequence_last_value(l.register), 0) as mark into v_limiter
+  from holdfast.limiter l where l.name = take_rate.limiter;
+  if v_limiter.mark < holdfast._us(holdfast.now() - interval '9 minutes') * 1000 and want > 0 then
+    -- maintain() may be about to free it: whoever has its row first is waited for, and then the name is another limiter's.
+    select l.id, l.register into v_limiter from holdfast.limiter l where l.name = take_rate.limiter for key share;
+  end if;
+  if v_limiter.id is null then
     v_limiter := holdfast._make_limiter(take_rate.limiter);
   end if;
   return holdfast._spend(v_limiter.register, v_limiter.id, want, rate, coalesce(burst, ceil(rate)::int), partial is true, holdfast.now());
@@ -131,6 +140,7 @@ as $$
 declare
   v_limiter holdfast.limiter;
   v_free int;
+  v_mark bigint;
 begin
   select l.id into v_free from holdfast.limiter l where l.name is null order by l.id limit 1 for update skip locked;
   if v_free is null and (select count(*) from holdfast.limiter) >= 10000 then
@@ -140,7 +150,7 @@ begin
   -- Two first users of a name: the second waits here until the first has committed.
   if v_free is not null then
     begin
-      update holdfast.limiter l set name = _make_limiter.limiter, freed_at = null where l.id = v_free;
+      update holdfast.limiter l set name = _make_limiter.limiter, freed_at = null where l.id = v_free returning setval(l.register, 0) into v_mark;
     exception
       when unique_violation then null;
     end;
@@ -153,43 +163,66 @@ begin
 end $$;
 comment on function holdfast._make_limiter is 'The limiter of a name, made if it is not there: out of a free one, or anew';
 
+create or replace function holdfast._drop_limiter(id int, register regclass) returns boolean
+language plpgsql volatile set lock_timeout = '10ms'
+as $$
+begin
+  execute format('drop sequence %s', register);
+  delete from holdfast.limiter l where l.id = _drop_limiter.id;
+  return true;
+exception
+  when lock_not_available or deadlock_detected then return false;
+end $$;
+comment on function holdfast._drop_limiter is
+  'Drop a free limiter. false: a transaction that has used its register is still open, and is not waited for';
+
 create or replace function holdfast._tidy_limiters(at timestamptz) returns int language plpgsql volatile
 as $$
 declare
   v_from int;
+  v_idle bigint := holdfast._us(at - interval '10 minutes') * 1000;
+  v_full int[];
   v_freed int;
+  v_busy int := 0;
   v_old record;
 begin
   -- Somewhere: every limiter's turn comes, and no position is to be kept.
   select floor(random() * max(l.id))::int into v_from from holdfast.limiter l;
   -- A bucket that has been full for ten minutes says no more than a new one.
-  update holdfast.limiter l set name = null, freed_at = at where l.id = any (array(
+  v_full := array(
     select s.id from (select l.id, l.register from holdfast.limiter l where l.id >= v_from and l.name is not null order by l.id limit 1000) s
-    where coalesce(pg_sequence_last_value(s.register), 0) < holdfast._us(at - interval '10 minutes') * 1000
-    for update skip locked));
+    where coalesce(pg_sequence_last_value(s.register), 0) < v_idle);
+  -- Look again when the row is locked: from then on nobody takes from it (take_rate locks the row of one that is idle), but
+  -- somebody may have just before.
+  update holdfast.limiter l set name = null, freed_at = at
+  where l.id = any (array(select f.id from holdfast.limiter f where f.id = any (v_full) and f.name is not null for update skip locked))
+    and coalesce(pg_sequence_last_value(l.register), 0) < v_idle;
   get diagnostics v_freed = row_count;
   for v_old in
     select l.id, l.register from holdfast.limiter l
     where l.name is null and l.freed_at < at - interval '1 hour' order by l.id desc limit 100 for update skip locked
   loop
-    execute format('drop sequence %s', v_old.register);
-    delete from holdfast.limiter l where l.id = v_old.id;
+    v_busy := v_busy + case when holdfast._drop_limiter(v_old.id, v_old.register) then 0 else 1 end;
+    -- This may be called under lane locks: it waits 50 ms in all.
+    exit when v_busy = 5;
   end loop;
   return v_freed;
 end $$;
 comment on function holdfast._tidy_limiters is
   'Free limiters that were not used for ten minutes, 1,000 a call; drop the registers of some that have been free for an hour';
 
-create or replace function holdfast._repair_limits(queue text, unreadable_only boolean) returns void language plpgsql volatile
+create or replace function holdfast._repair_limiters(unreadable_only boolean) returns void language plpgsql volatile
 as $$
+declare
+  v_limiter record;
 begin
-  update holdfast.queue q set throttle = holdfast._register('throttle_' || q.id)
-  where q.name = coalesce(_repair_limits.queue, q.name) and q.throttle is not null
-    and not (unreadable_only and holdfast._readable(array[q.throttle]));
-  update holdfast.lane l set throttle = q.throttle from holdfast.queue q
-  where q.name = coalesce(_repair_limits.queue, q.name) and l.queue_id = q.id and l.throttle is distinct from q.throttle
-    and l.throughput_limit is not null;
-  update holdfast.limiter l set register = holdfast._register('limiter_' || l.id)
-  where _repair_limits.queue is null and not (unreadable_only and holdfast._readable(array[l.register]));
+  -- One that is being dropped, or taken into use, needs no repair.
+  for v_limiter in select l.id, l.register from holdfast.limiter l order by l.id for key share skip locked loop
+    if not holdfast._readable(array[v_limiter.register]) then
+      update holdfast.limiter l set register = holdfast._register('limiter_' || l.id) where l.id = v_limiter.id;
+    elsif not unreadable_only then
+      perform setval(v_limiter.register, 0);
+    end if;
+  end loop;
 end $$;
-comment on function holdfast._repair_limits is 'Make the registers of buckets anew, all or those that cannot be read: they are full then';
+comment on function holdfast._repair_limiters is 'Fill the buckets of limiters, all or those that cannot be read';

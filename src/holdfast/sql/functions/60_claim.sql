@@ -361,8 +361,12 @@ begin
       v_order := holdfast._lane_order(claim.queue, v_home);
     end if;
   end if;
-  -- A claim has nothing to lose in a crash. It may write a little to the log all the same: reading a page can tidy it up.
-  v_relaxed := case when alone and pg_current_xact_id_if_assigned() is null then set_config('synchronous_commit', 'off', true) end;
+  if alone is not true then
+    perform holdfast._limit_transaction();
+  elsif pg_current_xact_id_if_assigned() is null then
+    -- A claim has nothing to lose in a crash. It may write a little to the log all the same: reading a page can tidy it up.
+    v_relaxed := set_config('synchronous_commit', 'off', true);
+  end if;
   loop
     if v_order is not null then
       v_turn := v_turn + 1;
@@ -387,9 +391,6 @@ begin
     end if;
     -- Only now: nobody else may have taken the messages, and given them back, since the moment from which the lease counts.
     v_now := holdfast.now();
-    if alone is not true then
-      perform holdfast._limit_transaction();
-    end if;
     if coalesce(pg_sequence_last_value(v_lane.booted) <> holdfast._boot_mark(), true) and holdfast._boot_lane(v_lane) then
       v_order := coalesce(v_order, holdfast._lane_order(claim.queue, v_home, v_lane.id));
       continue;
@@ -445,7 +446,9 @@ begin
           from holdfast.message m where m.id >= v_start and m.id < v_start + v_taken order by m.id;
       end if;
     end if;
-    if v_taken > 0 and v_left < max then
+    if v_taken = max then
+      return;
+    elsif v_taken > 0 and v_left < max then
       update holdfast.lease l set handed = claim.max - v_left + v_taken where l.token = v_token;
     end if;
     v_left := v_left - v_taken;

@@ -79,13 +79,13 @@ declare
   v_skipped bigint[] := '{}';
 begin
   if cardinality(v_wanted) <> cardinality(settled) then
-    v_skipped := array(select distinct i from unnest(v_wanted) i where i not in (select unnest(settled)));
+    v_skipped := array(select distinct i from unnest(v_wanted) i where (i = any (settled)) is not true);
   end if;
   if strict and (cardinality(v_skipped) > 0 or cardinality(v_wanted) = 0) then
     perform holdfast._lost_lease(
       case when cardinality(v_wanted) = 0 then 'This token holds no message of this queue.'
            else format('This token does not hold %s of the %s messages: %s%s.', cardinality(v_skipped), cardinality(v_wanted),
-                       array_to_string(v_skipped[1:5], ', '), case when cardinality(v_skipped) > 5 then ', …' else '' end) end);
+                       array_to_string(v_skipped[1:5], ', ', 'null'), case when cardinality(v_skipped) > 5 then ', …' else '' end) end);
   end if;
   return (settled, v_skipped)::holdfast.settlement;
 end $$;
@@ -181,6 +181,10 @@ begin
 end $$;
 comment on function holdfast.release is 'Give messages back unworked: claimable at once, and not counted as a delivery';
 
+create or replace function holdfast._used(budget text, deliveries int, failures int) returns int language sql immutable
+  return coalesce(case budget when 'failures' then failures else deliveries end, 0);
+comment on function holdfast._used is 'What of its max_deliveries a message has used up, by the budget of its queue';
+
 create or replace function holdfast._return(queue_id int, ids bigint[], at timestamptz, delay interval, error text, failed boolean)
 returns bigint[] language plpgsql volatile
 as $$
@@ -200,7 +204,7 @@ begin
       head = case when m.ordering_key is not null then true end,
       due_at = at + coalesce(delay, holdfast._backoff(v_queue, coalesce(m.failures, 0)))
     where m.id = any (_return.ids)
-    returning m.id, case v_queue.budget when 'failures' then coalesce(m.failures, 0) else m.deliveries end
+    returning m.id, holdfast._used(v_queue.budget, m.deliveries, m.failures)
                     >= nullif(coalesce(m.max_deliveries, v_queue.max_deliveries), 0) as spent
   )
   select coalesce(array_agg(b.id), '{}'), array_agg(b.id) filter (where b.spent) into v_back, v_spent from back b;
@@ -249,7 +253,6 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_queue holdfast.queue := holdfast._work_queue(extend.queue);
-  v_deadline timestamptz := holdfast.now() + coalesce(extend.lease, v_queue.lease);
   v_extended bigint[] := '{}';
   v_lease holdfast.lease;
   v_mine bigint[];
@@ -277,7 +280,8 @@ begin
       v_passes := 0;
       v_extended := v_extended || v_mine;
       v_handed := v_lease.handed;
-      perform holdfast._extend_lease(v_lease, v_mine, v_deadline);
+      -- From now on, not from before a wait for whoever had the lease locked.
+      perform holdfast._extend_lease(v_lease, v_mine, holdfast.now() + coalesce(extend.lease, v_queue.lease));
     end loop;
   end loop;
   if strict and extend.ids is null then

@@ -2,6 +2,9 @@
 --
 -- Every move draws a new id; origin.root_id is the first one. A move is one transaction: it deletes and inserts.
 -- Moves pass max_depth and the size limit.
+--
+-- A dead letter with a replaceable key is not sent back beside a living message of that key: it would be delivered after
+-- a newer one. It stays until that one has ended; of several dead ones the first goes.
 
 create or replace function holdfast._bury(queue holdfast.queue, ids bigint[], at timestamptz) returns void
 language plpgsql volatile
@@ -57,7 +60,7 @@ declare
   v_stay bigint[];
 begin
   with blocking as (
-    update holdfast.message m set due_at = 'infinity', blocks_since = at, expires_at = null
+    update holdfast.message m set due_at = 'infinity', blocks_since = at
     where m.id = any (_block.ids) and m.ordering_key is not null returning m.id
   )
   select coalesce(array_agg(b.id), '{}') into v_stay from blocking b;
@@ -87,7 +90,7 @@ begin
   return array(
     select m.id from holdfast.message m join holdfast.queue q on q.id = _spent.queue_id
     where m.id = any (_spent.ids)
-      and case q.budget when 'failures' then coalesce(m.failures, 0) + q.lapse_is_failure::int else coalesce(m.deliveries, 0) + 1 end
+      and holdfast._used(q.budget, coalesce(m.deliveries, 0) + 1, coalesce(m.failures, 0) + q.lapse_is_failure::int)
           >= nullif(coalesce(m.max_deliveries, q.max_deliveries), 0));
 end $$;
 comment on function holdfast._spent is 'Which of these messages in flight are dead when their lease runs out';
@@ -146,22 +149,24 @@ begin
     return;
   end if;
   -- Before the lane locks: whoever has sent with one of these keys and is still open is waited for.
-  perform holdfast._lock_keys(2, v_target.id, array_agg(case v_target.ordering when 'strict' then '' when 'key' then d.origin ->> 'ordering_key' end)),
-          holdfast._lock_keys(4, v_target.id, array_agg(d.origin ->> 'idempotency_key'))
-  from holdfast._dead(v_grave, v_queue.name, redrive.ids, filter, "limit") d;
+  perform holdfast._lock_keys(holdfast._line_lock(), v_target.id, array_agg(holdfast._line_in(v_target, d.origin))),
+          holdfast._lock_keys(holdfast._key_lock(), v_target.id, array_agg(d.origin ->> 'key')),
+          holdfast._lock_keys(holdfast._idempotency_lock(), v_target.id, array_agg(d.origin ->> 'idempotency_key'))
+  from holdfast._movable(v_target, v_grave, v_queue.name, redrive.ids, filter, "limit") d;
   -- Under the lane locks nobody claims a dead letter while it is being moved.
   perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from
     (select l.id from holdfast.lane l where l.queue_id = v_grave.id order by l.id) l;
-  v_ids := array(select d.id from holdfast._dead(v_grave, v_queue.name, redrive.ids, filter, "limit") d);
+  v_ids := array(select d.id from holdfast._movable(v_target, v_grave, v_queue.name, redrive.ids, filter, "limit") d);
   v_free := array(select m.id from holdfast.message m where m.id = any (v_ids)
                   and m.id not in (select h.id from holdfast._holders(v_ids) h) for update skip locked);
+  v_free := holdfast._without_rivals(v_target, v_free);
   return query select * from holdfast._move_back(v_target, v_free, holdfast.now());
   perform holdfast._entomb_in(v_grave, v_free);
   perform holdfast._count(v_grave.id, 'moved', cardinality(v_free));
   perform holdfast._wake(v_target);
 end $$;
 comment on function holdfast.redrive is
-  'Send dead letters of this queue back to it, or to target: these ids, or those that match filter, oldest first. Those in somebody''s lease stay';
+  'Send dead letters of this queue back to it, or to target: these ids, or those that match filter, oldest first. Those in somebody''s lease stay, and those whose key a living message has';
 
 create or replace function holdfast._check_filter(filter jsonb) returns void language plpgsql stable
 as $$
@@ -204,6 +209,59 @@ begin
 end $$;
 comment on function holdfast._dead is 'Dead letters of a queue, oldest first';
 
+create or replace function holdfast._line_in(target holdfast.queue, origin jsonb) returns text language sql immutable
+  return case (target).ordering when 'strict' then '' when 'key' then origin ->> 'ordering_key' end;
+comment on function holdfast._line_in is 'The line in which a dead letter will stand in a queue; null: in none';
+
+create or replace function holdfast._has_rival(target holdfast.queue, origin jsonb) returns boolean language plpgsql stable
+as $$
+begin
+  return _has_rival.origin ? 'key' and exists (
+    select from holdfast.message m where m.queue_id = target.id and m.key = _has_rival.origin ->> 'key'
+      and m.ordering_key is not distinct from holdfast._line_in(target, _has_rival.origin));
+end $$;
+comment on function holdfast._has_rival is 'Does a message of the key of this dead letter live in a queue, in the same line?';
+
+create or replace function holdfast._movable(target holdfast.queue, grave holdfast.queue, queue text, ids bigint[], filter jsonb, "limit" int)
+returns setof holdfast.message language plpgsql stable
+as $$
+declare
+  v_dead holdfast.message;
+  v_after bigint := 0;
+  v_found int := 0;
+  v_seen int;
+begin
+  -- Those that have to stay must not hide the others behind them.
+  loop
+    v_seen := 0;
+    for v_dead in select d.* from holdfast._dead(grave, _movable.queue, _movable.ids, filter, _movable."limit", v_after) d loop
+      v_seen := v_seen + 1;
+      v_after := v_dead.id;
+      continue when holdfast._has_rival(target, v_dead.origin);
+      return next v_dead;
+      v_found := v_found + 1;
+      exit when v_found = "limit";
+    end loop;
+    exit when v_seen < "limit" or v_found = "limit";
+  end loop;
+end $$;
+comment on function holdfast._movable is 'As _dead, without those whose key a living message of the target has';
+
+create or replace function holdfast._without_rivals(target holdfast.queue, ids bigint[]) returns bigint[] language plpgsql volatile
+as $$
+begin
+  -- One that was buried since the keys were locked has its key locked only now.
+  perform holdfast._lock_keys(holdfast._key_lock(), target.id, array(select m.origin ->> 'key' from holdfast.message m where m.id = any (_without_rivals.ids)));
+  return array(
+    select f.id from (
+      select m.id, m.origin, row_number() over (partition by m.origin ->> 'key', holdfast._line_in(target, m.origin) order by m.id) as nth
+      from holdfast.message m where m.id = any (_without_rivals.ids)) f
+    where not f.origin ? 'key' or (f.nth = 1 and not holdfast._has_rival(target, f.origin))
+    order by f.id);
+end $$;
+comment on function holdfast._without_rivals is
+  'Under the lane locks: lock the keys of these dead letters; returns those that may be sent back: no living message has their key, and no other of them before';
+
 create or replace function holdfast._move_back(target holdfast.queue, ids bigint[], at timestamptz)
 returns table (id bigint, new_id bigint) language plpgsql volatile
 as $$
@@ -218,9 +276,8 @@ begin
                              else coalesce((m.origin ->> 'priority')::smallint, target.priority_default) end as priority
         from holdfast.message m where m.id = any (_move_back.ids)) p;
   if target.ordering is not null then
-    v_keys := array(select case target.ordering when 'strict' then '' else m.origin ->> 'ordering_key' end
-                    from holdfast.message m where m.id = any (_move_back.ids));
-    perform holdfast._lock_keys(2, target.id, v_keys);
+    v_keys := array(select holdfast._line_in(target, m.origin) from holdfast.message m where m.id = any (_move_back.ids));
+    perform holdfast._lock_keys(holdfast._line_lock(), target.id, v_keys);
   end if;
   v_free := holdfast._free_idempotency_keys(target, _move_back.ids);
   v_xid := pg_current_xact_id();
@@ -230,7 +287,7 @@ begin
     ), numbered as (
       select g.*, nextval((v_lanes ->> case when target.ordering = 'strict' then target.priority_default::text
                                             else coalesce(g.origin ->> 'priority', target.priority_default::text) end)::regclass) as moved_id,
-             case target.ordering when 'strict' then '' when 'key' then g.origin ->> 'ordering_key' end as line
+             holdfast._line_in(target, g.origin) as line
       from (select * from gone order by gone.id) g
     ), moved as (
       insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,

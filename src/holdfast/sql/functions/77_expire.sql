@@ -2,7 +2,7 @@
 --
 -- claim ends what it meets; this is maintain()'s part. It walks the index of messages with a time to live, lane by
 -- lane under the lane lock, so that no claim takes a message while it ends. What somebody has locked is left for later.
--- A message in flight is passed over, unless the queue says expire_in_flight.
+-- A message in flight is passed over, unless the queue says expire_in_flight; so is a dead head that blocks its line.
 --
 -- The walk goes on from where it stopped, by (expires_at, id). Having come to the end it starts from the bottom again:
 -- at once while that is cheap; where dead index entries make it dear (a held snapshot), 20 times as long as it took
@@ -38,18 +38,20 @@ declare
   v_held bigint[];
 begin
   with met as materialized (
-    select m.id, m.expires_at,
+    select m.id, m.expires_at, m.blocks_since is not null as dead,
            (m.due_at > '-infinity') is true or (m.due_at is null and (m.id >= start or coalesce((
              select g.hi >= m.id from holdfast.gap g where g.lane_id = lane.id and g.lo <= m.id order by g.lo desc limit 1), false))) as free
     from holdfast.message m
     where m.id >> 40 = lane.id and (m.expires_at, m.id) > (from_at, from_id) and m.expires_at <= at
     order by m.expires_at, m.id limit 1000
   )
-  select coalesce(array_agg(c.id) filter (where c.free), '{}'), coalesce(array_agg(c.id) filter (where not c.free), '{}'), count(*),
+  select coalesce(array_agg(c.id) filter (where c.free and not c.dead), '{}'),
+         coalesce(array_agg(c.id) filter (where not c.free and not c.dead), '{}'), count(*),
          coalesce(max(c.expires_at), from_at), coalesce((array_agg(c.id))[count(*)::int], from_id)
   into v_free, v_held, met, from_at, from_id from met c;
   dear := clock_timestamp() > v_began + (300 + 5 * met) * interval '1 microsecond';
-  v_free := array(select m.id from holdfast.message m where m.id = any (v_free) and m.expires_at <= at for update skip locked);
+  v_free := array(select m.id from holdfast.message m where m.id = any (v_free) and m.expires_at <= at and m.blocks_since is null
+                  for update skip locked);
   if lane.ordering is not null then
     -- The end of a head passes the baton: not while somebody has its successor locked.
     v_free := holdfast._can_end(lane.queue_id, v_free);

@@ -1,7 +1,8 @@
 -- Blocked keys: lines that wait behind their head, and what to do about a dead one (on_dead = block).
 --
 -- A dead head that blocks its line stays in the queue, parked, with blocks_since set: so it still has its place, and a
--- retry delivers it before everything that waits behind it.
+-- retry delivers it before everything that waits behind it. Its time to live stands still from its death to the retry:
+-- it would be wrong to let it expire while somebody is to decide about it.
 
 create or replace function holdfast._waiting(queue_id int, ordering_key text, order_no bigint) returns bigint language plpgsql stable
 as $$
@@ -61,6 +62,7 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sor
 as $$
 declare
   v_queue holdfast.queue := holdfast._queue(unblock.queue);
+  v_now timestamptz := holdfast.now();
   v_id bigint;
 begin
   if how is null or how not in ('retry', 'skip') then
@@ -76,9 +78,14 @@ begin
   end if;
   if how = 'skip' then
     v_queue.on_dead := 'continue';
-    perform holdfast._bury(v_queue, array[v_id], holdfast.now());
+    perform holdfast._bury(v_queue, array[v_id], v_now);
   else
-    update holdfast.message m set due_at = holdfast.now(), blocks_since = null, deliveries = 0, failures = 0 where m.id = v_id;
+    update holdfast.message m set
+      due_at = v_now, blocks_since = null, deliveries = 0, failures = 0,
+      -- One that died after its time gets the queue's, as a dead letter does that is sent back: it is to be delivered.
+      expires_at = case when m.expires_at > m.blocks_since then m.expires_at + (v_now - m.blocks_since)
+                        when m.expires_at is not null then v_now + v_queue.ttl end
+    where m.id = v_id;
   end if;
   perform holdfast._wake(v_queue);
   return v_id;

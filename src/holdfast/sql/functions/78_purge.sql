@@ -1,7 +1,8 @@
 -- Purging: end all messages of a queue that are in some state, a bounded number a call.
 --
 -- What is purged ends as discarded, so a queue that keeps that keeps it. Under the lane lock; what somebody has locked
--- (an ack in an open transaction) is left alone. The cursor passes fresh messages that were purged: sends that were
+-- (an ack in an open transaction) is left alone, and so is an ordered message whose successor somebody has locked: its end
+-- would wait for that, and the lane with it. The cursor passes fresh messages that were purged: sends that were
 -- open then are written down as gaps, never jumped over.
 
 create or replace function holdfast._check_purge(states text[]) returns void language plpgsql immutable
@@ -15,6 +16,16 @@ begin
   end if;
 end $$;
 comment on function holdfast._check_purge is 'Refuse bad states of purge';
+
+create or replace function holdfast._end_purged(lane holdfast.lane, ids bigint[], at timestamptz) returns int language plpgsql volatile
+as $$
+begin
+  if lane.ordering is not null then
+    ids := holdfast._can_end(lane.queue_id, ids);
+  end if;
+  return cardinality(holdfast._end(lane.queue_id, ids, 'discarded', at));
+end $$;
+comment on function holdfast._end_purged is 'Under the lane lock: end these locked messages, but for those that would wait for somebody; returns how many';
 
 create or replace function holdfast._purge_fresh(lane holdfast.lane, "limit" int, at timestamptz, out gone int, out passed int)
 language plpgsql volatile
@@ -58,9 +69,9 @@ create or replace function holdfast._purge_due(lane holdfast.lane, lo timestampt
 language plpgsql volatile
 as $$
 begin
-  return cardinality(holdfast._end(lane.queue_id, array(
+  return holdfast._end_purged(lane, array(
     select m.id from holdfast.message m where m.id >> 40 = lane.id and m.due_at > lo and m.due_at <= hi
-    order by m.due_at, m.id limit _purge_due."limit" for update skip locked), 'discarded', at));
+    order by m.due_at, m.id limit _purge_due."limit" for update skip locked), at);
 end $$;
 comment on function holdfast._purge_due is 'Under the lane lock: end messages that are due between two times';
 
@@ -84,9 +95,27 @@ begin
                    order by l.deadline limit _purge_in_flight."limit" for update skip locked) l
       cross join lateral unnest(l.ids) i
     limit _purge_in_flight."limit");
+  if lane.ordering is not null then
+    -- First: what was taken out of a lease has to end.
+    v_ids := holdfast._can_end(lane.queue_id, v_ids);
+  end if;
   return cardinality(holdfast._end(lane.queue_id, holdfast._take_from_leases(v_ids), 'discarded', at));
 end $$;
 comment on function holdfast._purge_in_flight is 'Under the lane lock: end messages that are in flight; their ids leave the leases';
+
+create or replace function holdfast._is_left(lane holdfast.lane, states text[], at timestamptz) returns boolean language plpgsql volatile
+as $$
+begin
+  return ('in_flight' = any (states) and exists (
+           select from holdfast.lease l cross join lateral unnest(l.ids) i join holdfast.message m on m.id = i where l.lane_id = lane.id))
+      or ('blocked' = any (states) and exists (select from holdfast.message m where m.id >> 40 = lane.id and m.due_at = 'infinity'))
+      or ('scheduled' = any (states) and exists (
+           select from holdfast.message m where m.id >> 40 = lane.id and m.due_at > at and m.due_at < 'infinity'))
+      or ('ready' = any (states) and (exists (
+           select from holdfast.message m where m.id >> 40 = lane.id and m.due_at > '-infinity' and m.due_at <= at)
+         or exists (select from holdfast._in_gaps(lane))));
+end $$;
+comment on function holdfast._is_left is 'After a purge of an ordered lane: has it left a message in these states, since its end would have waited for somebody?';
 
 create or replace function holdfast._purge_lane(lane holdfast.lane, states text[], "limit" int, at timestamptz, out gone int, out more boolean)
 language plpgsql volatile
@@ -107,16 +136,16 @@ begin
   end if;
   if 'ready' = any (states) and gone < "limit" then
     gone := gone + holdfast._purge_due(lane, '-infinity', at, "limit" - gone, at);
-    gone := gone + cardinality(holdfast._end(lane.queue_id, array(
+    gone := gone + holdfast._end_purged(lane, array(
       select m.id from holdfast.message m where m.id = any (array(select g.id from holdfast._in_gaps(lane) g limit greatest("limit" - gone, 0)))
-      for update skip locked), 'discarded', at));
+      for update skip locked), at);
     if gone < "limit" then
       v_fresh := holdfast._purge_fresh(lane, "limit" - gone, at);
       more := v_fresh.passed = "limit" - gone;
       gone := gone + v_fresh.gone;
     end if;
   end if;
-  more := more or gone >= "limit";
+  more := more or gone >= "limit" or (lane.ordering is not null and holdfast._is_left(lane, states, at));
 end $$;
 comment on function holdfast._purge_lane is 'Under the lane lock: end messages in these states. more: there may be others';
 
@@ -148,7 +177,7 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_queue holdfast.queue := holdfast._queue(purge.queue);
+  v_queue holdfast.queue := holdfast._work_queue(purge.queue);
   v_now timestamptz := holdfast.now();
   v_lane holdfast.lane;
   v_did record;

@@ -1,4 +1,5 @@
 -- Replaying: messages of the archive sent once more, as new messages. The archive stays as it is.
+-- Lock order: the target's row, then the line of a strict target, as a send does.
 
 create or replace function holdfast._check_replay("from" timestamptz, "to" timestamptz, outcomes text[]) returns void
 language plpgsql immutable
@@ -37,6 +38,10 @@ begin
     perform holdfast._fail('QH411', format('target queue "%s" does not exist', left(replay.target, 200)), 'Nothing was sent.',
       'Create it with holdfast.create_queue, or check the spelling.');
   end if;
+  -- A log has one lane, and its numbers are drawn by appends alone.
+  if v_target.kind = 'log' then
+    perform holdfast._not_a_queue(v_target.name);
+  end if;
   select array_agg(f.id) as ids, min(f.ended_at) as first, max(f.ended_at) as last into v_found from (
     select a.id, a.ended_at from holdfast.archive a
     where a.queue_id = v_queue.id and a.ended_at >= coalesce("from", '-infinity') and a.ended_at < coalesce("to", 'infinity')
@@ -45,6 +50,10 @@ begin
     order by a.ended_at, a.id limit replay."limit") f;
   if v_found.ids is null then
     return;
+  end if;
+  -- Before ids and numbers are drawn, as in a send.
+  if v_target.ordering = 'strict' then
+    perform holdfast._lock_keys(holdfast._line_lock(), v_target.id, '{""}');
   end if;
   return query select r.* from holdfast._resend(v_queue, v_target, v_found.ids, v_found.first, v_found.last, holdfast.now()) r;
   perform holdfast._wake(v_target);
@@ -59,26 +68,29 @@ declare
   v_lanes jsonb;
   v_xid xid8;
 begin
-  select jsonb_object_agg(l.priority, holdfast._ids(target, l.priority)) into v_lanes
+  -- A strict queue is one line, in one lane.
+  select jsonb_object_agg(l.priority, holdfast._ids(target, case when target.ordering = 'strict' then target.priority_default else l.priority end))
+  into v_lanes
   from (select distinct l.priority from unnest(_resend.ids) i(id) join holdfast.lane l on l.id = i.id >> 40) l;
   v_xid := pg_current_xact_id();
   return query
     with numbered as materialized (
-      select a.*, l.priority, nextval((v_lanes ->> l.priority::text)::regclass) as resent_id
+      select a.*, l.priority, nextval((v_lanes ->> l.priority::text)::regclass) as resent_id,
+             case when target.ordering = 'strict' then nextval('holdfast.order_no') end as resent_no
       from unnest(_resend.ids) with ordinality i(id, nth)
         cross join lateral (select a.* from holdfast.archive a where a.id = i.id and a.ended_at >= first and a.ended_at <= last offset 0) a
         cross join lateral (select l.priority from holdfast.lane l where l.id = i.id >> 40 offset 0) l
     ), resent as (
       insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
-                                    max_deliveries, origin)
+                                    max_deliveries, ordering_key, order_no, origin)
       select n.resent_id, target.id, at, at + target.ttl, n.payload, n.body, n.content_type, n.headers, n.tag, n.correlation_id,
-             n.max_deliveries,
+             n.max_deliveries, case when target.ordering = 'strict' then '' end, n.resent_no,
              coalesce(n.origin, '{}') || jsonb_strip_nulls(jsonb_build_object(
                'queue', queue.name, 'id', n.id, 'root_id', coalesce((n.origin ->> 'root_id')::bigint, n.id), 'outcome', n.outcome,
                'ended_at', n.ended_at, 'enqueued_at', n.enqueued_at, 'deliveries', n.deliveries, 'priority', n.priority, 'key', n.key,
-               'ordering_key', n.ordering_key, 'replays', coalesce((n.origin ->> 'replays')::int, 0) + 1, 'replayed_at', at))
+               'ordering_key', nullif(n.ordering_key, ''), 'replays', coalesce((n.origin ->> 'replays')::int, 0) + 1, 'replayed_at', at))
       from numbered n
     )
     select n.id, n.resent_id, n.ended_at from numbered n;
 end $$;
-comment on function holdfast._resend is 'Send messages of the archive as new ones, at the priority they had';
+comment on function holdfast._resend is 'Send messages of the archive as new ones, at the priority they had; into a strict queue at the end of its line';

@@ -63,6 +63,11 @@ declare
   v_out holdfast._figures := v_behind.figures;
 begin
   v_out.drawn := v_last - (lane.id::bigint << 40);
+  -- Where no message follows, the ids that were drawn are those of sends that rolled back, or are open.
+  if v_last - v_start >= 10000
+     and not exists (select from holdfast.message m where m.id >= v_start and m.id < (lane.id + 1)::bigint << 40 order by m.id limit 1) then
+    v_last := v_start - 1;
+  end if;
   v_out.fresh := greatest(v_last - v_start + 1 - v_behind.ahead, 0);
   if v_last - v_start < 10000 then
     select count(*), least(min(m.enqueued_at), v_out.oldest) into v_out.fresh, v_out.oldest

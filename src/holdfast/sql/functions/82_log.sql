@@ -137,7 +137,7 @@ language plpgsql volatile
 as $$
 begin
   -- Undone on purpose, which lets go of the lock at once; registers keep what was written.
-  perform pg_advisory_xact_lock(holdfast._lane_lock() + 3, lane.id);
+  perform pg_advisory_xact_lock(holdfast._mark_lock(), lane.id);
   mark := coalesce(pg_sequence_last_value(lane.gap_turn), 0);
   horizon := coalesce(pg_sequence_last_value(lane.gap_walk), 0);
   if mark = old_mark and new_mark > mark then
@@ -158,6 +158,8 @@ declare
   v_floor bigint := floor;
   v_sure boolean := false;
 begin
+  -- A transaction that may not write finds out for itself alone.
+  booted := booted and current_setting('transaction_read_only') = 'off';
   -- seen was drawn, hence all before it. An appender that is not found has ended: the next snapshot shows what it left.
   -- This transaction's own numbers are known to itself, not to others: no register moves past them.
   if v_open.others is null then
@@ -185,7 +187,7 @@ begin
     return true;
   end if;
   -- After a crash or a restore: what the registers say counts once the lane has started over, and that is committed.
-  return pg_try_advisory_xact_lock(holdfast._lane_lock(), lane.id) and holdfast._unchanged(lane) and not holdfast._boot_lane(lane);
+  return current_setting('transaction_read_only') = 'off' and pg_try_advisory_xact_lock(holdfast._lane_lock(), lane.id) and holdfast._unchanged(lane) and not holdfast._boot_lane(lane);
 end $$;
 comment on function holdfast._log_booted is 'Are the registers of this log''s lane to be believed? If not, start it over';
 

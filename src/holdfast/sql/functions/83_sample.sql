@@ -74,8 +74,9 @@ declare
   v_lanes bigint;
   v_seconds float8;
 begin
-  select s.* into v_last from holdfast.sample s where s.queue_id = queue.id order by s.minute desc limit 1;
-  if v_last.minute >= v_minute then
+  -- Not those of a time to come, which a clock that was set ahead has left.
+  select s.* into v_last from holdfast.sample s where s.queue_id = queue.id and s.minute <= v_minute order by s.minute desc limit 1;
+  if v_last.minute = v_minute then
     return '{}';
   end if;
   select s.* into v_stats from holdfast.queue_stats(queue.name) s;

@@ -252,7 +252,7 @@ begin
       return v_did || '{"more": true}';
     end if;
     -- The row lock keeps the queue from being dropped meanwhile, and nobody is waited for.
-    if pg_try_advisory_xact_lock(holdfast._lane_lock() + 1, v_queue.id) then
+    if pg_try_advisory_xact_lock(holdfast._upkeep_lock(), v_queue.id) then
       perform from holdfast.queue q where q.id = v_queue.id for key share skip locked;
       if found then
         v_did := holdfast._add_up(v_did, holdfast._maintain_queue(v_queue, until));

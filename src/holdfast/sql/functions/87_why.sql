@@ -21,8 +21,8 @@ begin
       'Resume it: select holdfast.resume_queue(''' || queue.name || ''').')::holdfast.finding;
   end if;
   if stats.depth = 0 then
-    return next ('empty', 'info', 'The queue is empty: there is nothing to hand out.', jsonb_build_object('counters', stats.counters),
-      'Look whether producers send to this queue, and whether their transactions commit.')::holdfast.finding;
+    return next ('empty', 'info', format('The %s is empty: there is nothing to hand out.', queue.kind), jsonb_build_object('counters', stats.counters),
+      format('Look whether producers send to this %s, and whether their transactions commit.', queue.kind))::holdfast.finding;
   end if;
   if stats.ready = 0 and stats.scheduled > 0 then
     v_next := (select min(d.due_at) from holdfast.lane l cross join lateral (
@@ -91,31 +91,60 @@ begin
       jsonb_build_object('expired', v_held.lapsed, 'in_flight', stats.in_flight, 'all', v_held.next is null, 'consumers', v_held.consumers),
       format('They come back with the next claim, or now: select holdfast.sweep(''%s''). If it happens often, make lease longer or call holdfast.extend.', queue.name))::holdfast.finding;
   end if;
-  if stats.ready = 0 and v_held.next is not null then
-    return next ('in_flight', 'info', format('%s in flight and none is ready; the next lease ends at %s.', holdfast._several(stats.in_flight, 'message'), v_held.next),
+  -- In a strict queue the others wait for the one that is in flight, though they are counted as ready.
+  if (stats.ready = 0 or queue.ordering = 'strict') and v_held.next is not null then
+    return next ('in_flight', 'info', format('%s in flight and none can be claimed; the next lease ends at %s.', holdfast._several(stats.in_flight, 'message'), v_held.next),
       jsonb_build_object('in_flight', stats.in_flight, 'next_deadline', v_held.next, 'last_deadline', v_held.last, 'consumers', v_held.consumers),
       'Wait for the consumers, or look at them: holdfast.leases says who holds what.')::holdfast.finding;
   end if;
 end $$;
 comment on function holdfast._why_leases is 'Findings: all in flight, by whom and until when; leases that ran out';
 
+create or replace function holdfast._why_lines(queue holdfast.queue, stats holdfast.stats) returns setof holdfast.finding language plpgsql stable
+as $$
+declare
+  v_dead record;
+begin
+  for v_dead in
+    select m.id, m.ordering_key, m.blocks_since, m.last_error, holdfast._waiting(queue.id, m.ordering_key, m.order_no) as waiting
+    from holdfast.message m where m.queue_id = queue.id and m.blocks_since is not null order by m.ordering_key limit 5
+  loop
+    return next ('line_blocked', case when stats.ready = 0 or queue.ordering = 'strict' then 'blocking' else 'warning' end,
+      format('%s stands at message %s, which is dead since %s: %s. %s behind it.',
+             coalesce('The line of ' || nullif(v_dead.ordering_key, ''), 'The queue'), v_dead.id, v_dead.blocks_since,
+             coalesce(left(v_dead.last_error, 200), 'no error text'), holdfast._several(v_dead.waiting, 'message')),
+      jsonb_build_object('key', nullif(v_dead.ordering_key, ''), 'head', v_dead.id::text, 'since', v_dead.blocks_since, 'waiting', v_dead.waiting,
+                         'error', left(v_dead.last_error, 1000)),
+      format('Mend the cause, then deliver it again: select holdfast.unblock(%1$s). Or move it to the dead letters: select holdfast.unblock(%1$s, how => ''skip'').',
+             quote_literal(queue.name) || coalesce(', ' || quote_literal(nullif(v_dead.ordering_key, '')), '')))::holdfast.finding;
+  end loop;
+end $$;
+comment on function holdfast._why_lines is 'Findings: lines that a dead message blocks; the first five';
+
 create or replace function holdfast._why_keys(queue holdfast.queue, stats holdfast.stats) returns setof holdfast.finding language plpgsql stable
 as $$
 declare
   v_keys text[];
+  v_parked bigint;
 begin
   if stats.blocked = 0 then
     return;
   end if;
+  -- The dead that block a line are among the blocked: they do not wait for anything but unblock().
+  v_parked := stats.blocked - (select count(*) from (
+    select from holdfast.message m where m.queue_id = queue.id and m.blocks_since is not null limit 10000) d);
   v_keys := (select (array_agg(distinct p.ordering_key))[1:5] from holdfast.lane l cross join lateral (
-    select m.ordering_key from holdfast.message m where m.id >> 40 = l.id and m.due_at = 'infinity' order by m.id limit 100) p
+    select m.ordering_key from holdfast.message m where m.id >> 40 = l.id and m.due_at = 'infinity' and m.blocks_since is null order by m.id limit 100) p
     where l.queue_id = queue.id);
-  return next ('keys_parked', case when stats.ready = 0 then 'warning' else 'info' end,
-    format('%s parked behind an earlier one of the same ordering key, such as %s.', holdfast._several(stats.blocked, 'message'), array_to_string(v_keys, ', ')),
-    jsonb_build_object('blocked', stats.blocked, 'keys', to_jsonb(v_keys), 'heads', holdfast._heads(queue, v_keys)),
-    'Settle or end the messages that go first: the rest of their keys follows.')::holdfast.finding;
+  if v_parked > 0 and v_keys is not null then
+    return next ('keys_parked', case when stats.ready = 0 then 'warning' else 'info' end,
+      format('%s parked behind an earlier one of the same line%s.', holdfast._several(v_parked, 'message'),
+             coalesce(', such as ' || nullif(array_to_string(v_keys, ', '), ''), '')),
+      jsonb_build_object('blocked', v_parked, 'keys', to_jsonb(v_keys), 'heads', holdfast._heads(queue, v_keys)),
+      'Settle or end the messages that go first: the rest of their lines follows. holdfast.blocked_keys lists them.')::holdfast.finding;
+  end if;
 end $$;
-comment on function holdfast._why_keys is 'Finding: messages are parked behind their ordering key; names a few of the keys';
+comment on function holdfast._why_keys is 'Finding: messages are parked behind an earlier one of their line; names a few of the keys';
 
 create or replace function holdfast._heads(queue holdfast.queue, keys text[]) returns jsonb language plpgsql stable
 as $$
@@ -153,7 +182,7 @@ begin
       select m.id, m.deliveries, m.failures, m.max_deliveries from holdfast.message m
       where m.id >> 40 = l.id and m.due_at > '-infinity' and m.due_at < 'infinity' order by m.due_at limit 1000) d
     where l.queue_id = queue.id
-      and case queue.budget when 'failures' then d.failures else d.deliveries end >= nullif(coalesce(d.max_deliveries, queue.max_deliveries), 0)
+      and holdfast._used(queue.budget, d.deliveries, d.failures) >= nullif(coalesce(d.max_deliveries, queue.max_deliveries), 0)
     limit 1000);
   if v_spent <> '{}' then
     return next ('budget_spent', 'warning',
@@ -326,6 +355,7 @@ begin
   return query
     select * from holdfast._why_state(queue, v_stats, at)
     union all select * from holdfast._why_leases(queue, v_stats, at)
+    union all select * from holdfast._why_lines(queue, v_stats)
     union all select * from holdfast._why_keys(queue, v_stats)
     union all select * from holdfast._why_limits(queue, v_stats, at)
     union all select * from holdfast._why_budget(queue, at)
@@ -334,9 +364,10 @@ begin
     union all select * from holdfast._why_snapshots()
     union all select * from holdfast._why_upkeep(queue, at);
   if not found then
-    return next ('ok', 'ok', 'Nothing is in the way: messages are ready to be claimed.',
+    return next ('ok', 'ok', format('Nothing is in the way: %s.', case queue.kind when 'log' then 'records are there to be read' else 'messages are ready to be claimed' end),
       jsonb_build_object('ready', v_stats.ready, 'in_flight', v_stats.in_flight, 'oldest_age', v_stats.oldest_age),
-      'If none of them moves, nobody is claiming: look at the consumers.')::holdfast.finding;
+      case queue.kind when 'log' then 'If nobody sees them, look at the readers: do they pass the last seq that they have seen?'
+                      else 'If none of them moves, nobody is claiming: look at the consumers.' end)::holdfast.finding;
   end if;
 end $$;
 comment on function holdfast._findings is 'All findings about a queue, one check after the other; ok if there are none';
