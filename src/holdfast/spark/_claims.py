@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ._checkpoint import foreign_offsets, refuse_other_queue
 from ._session import Session
-from .options import OptionError, Secret
+from .options import Secret
 
 LARGEST_CLAIM = 10_000  # messages: what the engine hands out at once
 
@@ -64,13 +65,8 @@ class Place:
             )
             place = cls(str(offset["stream"]), int(offset["batch"]), str(offset["queue"]), claims)
         except (KeyError, TypeError, ValueError) as error:
-            raise OptionError(
-                "mode", "a checkpoint with other offsets", "a checkpoint of its own for each mode"
-            ) from error
-        if place.queue != queue:
-            raise OptionError(
-                "queue", repr(queue), f"{place.queue!r}, which the checkpoint is about, or a new checkpoint"
-            )
+            raise foreign_offsets() from error
+        refuse_other_queue(place.queue, queue)
         return place
 
     def offset(self) -> dict[str, Any]:

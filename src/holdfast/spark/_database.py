@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
-import adbc_driver_postgresql.dbapi
+import adbc_driver_postgresql.dbapi as adbc
 import psycopg
 import pyarrow as pa
 from adbc_driver_manager import Error as ArrowError
+from psycopg import sql
 
 from holdfast.client._errors import CODE_PREFIX, make_error, translated
 
 from .options import Secret
 
-T = TypeVar("T")
-
-ATTEMPTS = 6
+CONNECT_TIMEOUT = 10  # seconds
 SERVER_ERROR = re.compile(r"ERROR:  (.*)")
-FIRST_PAUSE = 0.5  # seconds; doubled each time
 
 
 class DatabaseError(RuntimeError):
@@ -35,25 +32,26 @@ class DatabaseError(RuntimeError):
         return type(self), (str(self), self.sqlstate)
 
 
-@contextmanager
-def calls(url: Secret) -> Iterator[psycopg.Connection[Any]]:
-    """A connection for calls: each is a transaction of its own."""
-    try:
-        with (
-            psycopg.connect(
-                url.reveal(), autocommit=True, prepare_threshold=None, application_name="holdfast spark"
-            ) as connection,
-            translated(),
-        ):
-            yield connection
-    except psycopg.OperationalError as error:
-        raise LostConnectionError(url.redact(str(error)), error.sqlstate) from None
-    except psycopg.Error as error:
-        raise DatabaseError(url.redact(str(error)), error.sqlstate) from None
-
-
 class LostConnectionError(DatabaseError):
     """The database could not be reached, or was lost on the way."""
+
+
+def connect(url: Secret) -> psycopg.Connection[Any]:
+    """A connection for calls: each is a transaction of its own."""
+    return psycopg.connect(
+        url.reveal(),
+        autocommit=True,
+        prepare_threshold=None,
+        application_name="holdfast spark",
+        connect_timeout=CONNECT_TIMEOUT,
+    )
+
+
+@contextmanager
+def calls(url: Secret) -> Iterator[psycopg.Connection[Any]]:
+    """A connection for some calls, closed after them."""
+    with call_errors(url), connect(url) as connection:
+        yield connection
 
 
 @contextmanager
@@ -61,15 +59,27 @@ def rows(url: Secret, *, autocommit: bool) -> Iterator[Any]:
     """A cursor that fetches and ingests Arrow."""
     with (
         arrow_errors(url),
-        adbc_driver_postgresql.dbapi.connect(url.reveal(), autocommit=autocommit) as connection,
+        adbc.connect(url.reveal(), autocommit=autocommit) as connection,
         connection.cursor() as cursor,
     ):
         yield cursor
 
 
 @contextmanager
+def call_errors(url: Secret) -> Iterator[None]:
+    """Raise Holdfast's errors as such, and all others without secrets: those of calls."""
+    try:
+        with translated():
+            yield
+    except psycopg.OperationalError as error:
+        raise LostConnectionError(url.redact(str(error)), error.sqlstate) from None
+    except psycopg.Error as error:
+        raise DatabaseError(url.redact(str(error)), error.sqlstate) from None
+
+
+@contextmanager
 def arrow_errors(url: Secret) -> Iterator[None]:
-    """Raise Holdfast's errors as such, and all others without secrets."""
+    """Raise Holdfast's errors as such, and all others without secrets: those of Arrow."""
     try:
         yield
     except ArrowError as error:
@@ -80,16 +90,9 @@ def arrow_errors(url: Secret) -> Iterator[None]:
         raise DatabaseError(url.redact(found[1] if found else str(error))) from None
 
 
-def persistently(call: Callable[[], T]) -> T:
-    """Call, and call again if the connection was lost: for what may safely be done twice."""
-    pause = FIRST_PAUSE
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return call()
-        except LostConnectionError:
-            time.sleep(pause)
-            pause *= 2
-    return call()
+def literal(value: Any) -> str:
+    """A value as it is written in SQL."""
+    return sql.Literal(value).as_string(None)
 
 
 def _plain(error: ArrowError, url: Secret) -> Exception:
@@ -100,4 +103,6 @@ def _plain(error: ArrowError, url: Secret) -> Exception:
     detail, hint = found.get("PG_DIAG_MESSAGE_DETAIL"), found.get("PG_DIAG_MESSAGE_HINT")
     if code.startswith(CODE_PREFIX):
         return make_error(code, message.removesuffix(f" [{code}]"), detail, hint)
-    return DatabaseError(url.redact("\n".join(filter(None, [message, detail, hint]))), code or None)
+    # Of a connection that broke ADBC says only that input or output failed.
+    kind = LostConnectionError if error.status_code.name in {"IO", "TIMEOUT"} else DatabaseError
+    return kind(url.redact("\n".join(filter(None, [message, detail, hint]))), code or None)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-import psycopg
+from ._database import DatabaseError, LostConnectionError
 
 T = TypeVar("T")
 
@@ -23,35 +23,24 @@ PERMANENT = ("authentication failed", "does not exist", "no pg_hba.conf entry", 
 TRANSIENT_CODES = frozenset({"40001", "40P01", "55P03", "25006"})
 
 
-def is_transient(error: BaseException) -> bool:
+def is_transient(error: DatabaseError) -> bool:
     """Whether the same call may work in a moment."""
-    code = getattr(error, "sqlstate", None)
-    if code:
-        return code in TRANSIENT_CODES or str(code).startswith(TRANSIENT_CLASSES)
-    if any(words in str(error) for words in PERMANENT):
-        return False
-    # ADBC says of a connection that broke only that input or output failed.
-    status = getattr(getattr(error, "status_code", None), "name", "")
-    return isinstance(error, psycopg.OperationalError) or status in {"IO", "TIMEOUT"}
+    if error.sqlstate:
+        return error.sqlstate in TRANSIENT_CODES or error.sqlstate.startswith(TRANSIENT_CLASSES)
+    return isinstance(error, LostConnectionError) and not any(words in str(error) for words in PERMANENT)
 
 
-def retried(
-    call: Callable[[], T],
-    *,
-    patience: float,
-    recover: Callable[[], None] = lambda: None,
-    describe: Callable[[str], str] = str,
-) -> T:
+def retried(call: Callable[[], T], *, patience: float, recover: Callable[[], None] = lambda: None) -> T:
     """The call's answer, however often it takes within so many seconds; recover comes before each new try."""
     deadline = time.monotonic() + patience
     pause = FIRST_PAUSE
     while True:
         try:
             return call()
-        except Exception as error:
+        except DatabaseError as error:
             if not is_transient(error) or time.monotonic() + pause > deadline:
                 raise
-            log.warning("trying again: %s", describe(f"{type(error).__name__}: {error}".strip()))
+            log.warning("trying again: %s", error)
         time.sleep(pause * (0.5 + random.random()))
         pause = min(2 * pause, LONGEST_PAUSE)
         recover()

@@ -9,15 +9,11 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import sql
 
-from holdfast.client._errors import translated
-
-from ._database import DatabaseError
+from ._database import call_errors, connect
 from ._retry import retried
 from .options import Secret
 
 T = TypeVar("T")
-
-CONNECT_TIMEOUT = 10  # seconds
 
 
 class Session:
@@ -34,12 +30,7 @@ class Session:
         """The connection, opened if need be."""
         if self._connection is None or self._connection.closed:
             self._listening = False
-            self._connection = psycopg.connect(
-                self._url.reveal(),
-                autocommit=True,
-                application_name="holdfast spark",
-                connect_timeout=CONNECT_TIMEOUT,
-            )
+            self._connection = connect(self._url)
         return self._connection
 
     def close(self) -> None:
@@ -52,13 +43,12 @@ class Session:
         self, call: Callable[[], T], *, patience: float, recover: Callable[[], None] | None = None
     ) -> T:
         """The answer of a call that may be made again; its errors show no secret."""
-        try:
-            with translated():
-                return retried(
-                    call, patience=patience, recover=recover or self.close, describe=self._url.redact
-                )
-        except psycopg.Error as error:
-            raise DatabaseError(self._url.redact(str(error)), error.sqlstate) from None
+
+        def once() -> T:
+            with call_errors(self._url):
+                return call()
+
+        return retried(once, patience=patience, recover=recover or self.close)
 
     def now(self) -> datetime:
         """The engine's time."""

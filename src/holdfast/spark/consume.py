@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import pairwise
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -20,8 +19,11 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from ._claims import Claim, Claims, Place
-from ._fetch import Fetcher, Shape, literal
+from ._database import literal
+from ._fetch import Fetcher
 from ._heartbeat import Heartbeat
+from ._parts import PARTITIONS, even
+from ._shape import Shape
 from .options import Options
 from .schema import COLUMNS, refuse_foreign
 
@@ -35,7 +37,6 @@ DELIVERED = {
     for name in COLUMNS
     if name not in {"state", "failures", "due_at", "expires_at", "ended_at", "seq"}
 }
-PARTITIONS = 8  # as many tasks as a batch has, unless the option partitions says otherwise
 DRAIN_PATIENCE = 10.0  # seconds: for messages that are there but cannot be claimed at once
 DRAIN_PAUSE = 0.05  # seconds
 
@@ -112,7 +113,8 @@ class ConsumeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"select {shape.selection} from holdfast.held({queue}, {piece.token}) m"
                     f" where m.id between {piece.first_id} and {piece.last_id}"
                 )
-                yield from shape.batches(table)
+                for batch in table.to_batches():
+                    yield from shape.fitted(batch)
 
     def stop(self) -> None:
         """End the heartbeat. What is held is held until its lease is over: the query may come back for it."""
@@ -221,12 +223,9 @@ def sliced(claims: Sequence[Claim], wanted: int | None) -> list[list[Slice]]:
         return []
     pieces = -(-parts // len(claims))
     slices = [piece for claim in claims for piece in _cut(claim, pieces)]
-    parts = min(parts, len(slices))
-    return [slices[n * len(slices) // parts : (n + 1) * len(slices) // parts] for n in range(parts)]
+    return [slices[lo:hi] for lo, hi in even(0, len(slices), min(parts, len(slices)))]
 
 
 def _cut(claim: Claim, pieces: int) -> list[Slice]:
-    span = claim.last_id - claim.first_id + 1
-    pieces = max(1, min(pieces, claim.messages))
-    edges = [claim.first_id + n * span // pieces for n in range(pieces)] + [claim.last_id + 1]
-    return [Slice(claim.token, lo, hi - 1) for lo, hi in pairwise(edges) if lo < hi]
+    cut = even(claim.first_id, claim.last_id + 1, max(1, min(pieces, claim.messages)))
+    return [Slice(claim.token, lo, hi - 1) for lo, hi in cut]

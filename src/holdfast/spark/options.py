@@ -262,7 +262,7 @@ USES: Mapping[str, frozenset[Use]] = MappingProxyType(
         "max_messages": frozenset({Use.READ_STREAM}),
         "lease": frozenset({Use.READ_STREAM}),
         "wait": frozenset({Use.READ_STREAM}),
-        "retry_for": frozenset({Use.READ_STREAM}),
+        "retry_for": frozenset({Use.READ_STREAM, Use.WRITE, Use.WRITE_STREAM}),
         "start": frozenset({Use.READ_STREAM}),
         "on_gap": frozenset({Use.READ_STREAM}),
     }

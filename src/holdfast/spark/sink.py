@@ -19,9 +19,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from ._database import DatabaseError, arrow_errors, calls, persistently, rows
+from ._database import DatabaseError, arrow_errors, calls, rows
 from ._outgoing import IN_JSON, check_columns, staging_rows, text_of, unstorable
 from ._quarantine import Quarantine, QuarantinePart
+from ._retry import retried
 from .options import OptionError, Options, Secret
 
 SHOWN = 5  # bad rows that an error names
@@ -100,7 +101,8 @@ class Stage:
         """Send all parts in their order, unless that has been done; returns how many messages went out."""
         ordered = sorted((part for part in parts if part.stage is not None), key=lambda part: part.number)
         stages = [part.stage for part in ordered]
-        sent, repeated = persistently(lambda: self._send(stages, sum(part.messages for part in ordered)))
+        messages = sum(part.messages for part in ordered)
+        sent, repeated = retried(lambda: self._send(stages, messages), patience=self._options.retry_for)
         if self._options.quarantine and not repeated:
             files = [part.file for part in ordered if part.file]
             Quarantine(self._options.quarantine, self._write_id).keep(files)

@@ -12,15 +12,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-from psycopg import sql
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.types import StructType
 
-from ._database import calls, rows
-from ._payload import parse, refuse_unreadable
+from ._database import calls, literal, rows
+from ._shape import Shape
 from .options import Options
-from .schema import payload_type, refuse_foreign, selection
+from .schema import refuse_foreign
 
 IDS_PER_TASK = 200_000
 MOST_TASKS = 200  # unless the option asks for more
@@ -43,12 +41,7 @@ class MessageReader(DataSourceReader):
     def __init__(self, options: Options, schema: StructType) -> None:
         refuse_foreign(schema)
         self._options = options
-        self._target: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-        kind = payload_type(schema)
-        self._raw = isinstance(kind, BinaryType)
-        self._parsed = kind is not None and not isinstance(kind, StringType | BinaryType)
-        if self._parsed:
-            refuse_unreadable(self._target.field("payload").type)
+        self._shape = Shape(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Which ids each task reads."""
@@ -90,37 +83,24 @@ class MessageReader(DataSourceReader):
             found = 0
             for batch in cursor.fetch_record_batch():
                 found += batch.num_rows
-                if batch.num_rows:
-                    yield self._fitting(batch)
+                yield from self._shape.fitted(batch)
             # Where nothing is, much may be missing: of a long-lived queue only the last ids are left.
             lo = end if found or end >= hi else self._next(cursor, end, hi)
 
     def _statement(self, lo: int, hi: int) -> str:
         options = self._options
-        names = [*self._target.names, *(["id"] if self._parsed and "id" not in self._target.names else [])]
-        call = sql.SQL("holdfast.scan({}, {}, {}, {}, {}, {})").format(
-            *map(sql.Literal, [options.queue, options.state, lo, hi, options.since, options.until])
-        )
+        given = map(literal, [options.queue, options.state, lo, hi, options.since, options.until])
         condition = f" where ({options.where}\n)" if options.where else ""
-        return f"select {selection(names, raw=self._raw)} from {call.as_string(None)} m{condition}"
+        return f"select {self._shape.selection} from holdfast.scan({', '.join(given)}) m{condition}"
 
     def _next(self, cursor: Any, lo: int, hi: int) -> int:
         options = self._options
-        call = sql.SQL("select min(lo) from holdfast.scan_bounds({}, {}, {}, {}, {})").format(
-            *map(sql.Literal, [options.queue, options.state, options.since, options.until, lo])
+        given = map(literal, [options.queue, options.state, options.since, options.until, lo])
+        cursor.execute(
+            f"select min(lo) from holdfast.scan_bounds({', '.join(given)}) where lo >= {lo} and lo < {hi}"
         )
-        cursor.execute(call.as_string(None) + f" where lo >= {lo} and lo < {hi}")
         (found,) = cursor.fetchone()
         return hi if found is None else int(found)
-
-    def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = [
-            parse(batch["payload"], batch["id"], field.type, errors=self._options.payload_errors)
-            if self._parsed and field.name == "payload"
-            else batch[field.name].cast(field.type)
-            for field in self._target
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._target)
 
 
 def shared_out(ranges: Sequence[Range], wanted: int | None) -> list[list[Range]]:

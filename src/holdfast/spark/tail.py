@@ -16,9 +16,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ._fetch import Fetcher, Shape
+from ._checkpoint import foreign_offsets, refuse_other_queue
+from ._fetch import Fetcher
 from ._session import Session
-from .options import OptionError, Options
+from ._shape import Shape
+from .options import Options
 from .schema import refuse_foreign
 
 T = TypeVar("T")
@@ -26,7 +28,6 @@ T = TypeVar("T")
 Place = dict[str, Any]  # as Spark keeps it; with the queue's name in it
 
 PAGE = 10_000  # rows: what the engine shows at once
-PARTITIONS = 8  # at most, unless the option partitions says otherwise
 
 
 class Follower(Session, ABC):
@@ -115,19 +116,15 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._follower.options
         with Fetcher(options.url, patience=options.retry_for) as fetcher:
             for page in self._follower.pages(fetcher, self._shape, partition.value):
-                yield from self._shape.batches(page)
+                for batch in page.to_batches():
+                    yield from self._shape.fitted(batch)
 
     def stop(self) -> None:
         """Close the connection."""
         self._follower.close()
 
     def _checked(self, offset: Place) -> Place:
-        queue = self._follower.options.queue
         if offset.keys() != self._follower.KEYS:
-            raise OptionError(
-                "mode", "a checkpoint with other offsets", "a checkpoint of its own for each mode"
-            )
-        if offset["queue"] != queue:
-            expected = f"{offset['queue']!r}, which the checkpoint is about, or a new checkpoint"
-            raise OptionError("queue", repr(queue), expected)
+            raise foreign_offsets()
+        refuse_other_queue(offset["queue"], self._follower.options.queue)
         return offset

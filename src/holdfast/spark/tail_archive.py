@@ -14,10 +14,13 @@ from typing import Any, ClassVar, NamedTuple
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from ._fetch import Fetcher, Shape, literal
+from ._database import literal
+from ._fetch import Fetcher
+from ._parts import PARTITIONS, even
+from ._shape import Shape
 from .options import Options
 from .schema import COLUMNS
-from .tail import PAGE, PARTITIONS, Follower, Place
+from .tail import PAGE, Follower, Place
 
 ENDED = {name: COLUMNS[name] for name in COLUMNS if name not in {"due_at", "seq"}}
 POLL = 0.2  # seconds: nobody is told of an end
@@ -88,8 +91,7 @@ class ArchiveFollower(Follower):
                 self._seen.append(min(found[0], upto))
         pages = list(pairwise(self._seen))
         parts = min(self.options.partitions or PARTITIONS, len(pages))
-        cuts = [n * len(pages) // parts for n in range(parts)] + [len(pages)] if parts else []
-        return [Stretch(pages[lo][0], pages[hi - 1][1]) for lo, hi in pairwise(cuts)]
+        return [Stretch(pages[lo][0], pages[hi - 1][1]) for lo, hi in even(0, len(pages), parts)]
 
     def pages(self, fetcher: Fetcher, shape: Shape, part: Any) -> Iterator[pa.Table]:
         """The rows of a stretch."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
-from ._fetch import Fetcher, Shape, literal
+from ._database import literal
+from ._fetch import Fetcher
+from ._parts import PARTITIONS, even
+from ._shape import Shape
 from .schema import COLUMNS
-from .tail import PAGE, PARTITIONS, Follower, Place
+from .tail import PAGE, Follower, Place
 
 log = logging.getLogger("holdfast.spark")
 
@@ -140,5 +142,4 @@ def ranges(start: int, end: int, wanted: int | None) -> list[Range]:
     """The numbers after start up to end, in even parts."""
     span = end - start
     parts = min(wanted or min(PARTITIONS, -(-span // PAGE)), span)
-    edges = [start + n * span // parts for n in range(parts)] + [end] if parts > 0 else []
-    return [Range(lo, hi) for lo, hi in pairwise(edges)]
+    return [Range(lo, hi) for lo, hi in even(start, end, parts)]
