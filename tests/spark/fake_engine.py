@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
@@ -120,3 +122,25 @@ class FakeEngine:
         if crash == point:
             self.stop()
             raise Crashed(point)
+
+
+def finish(make: Callable[[], DataSourceStreamReader], disk: Disk) -> None:
+    """Run a query from where the disk says it stands until there is nothing to do."""
+    run = FakeEngine(make, disk)
+    run.drain()
+    run.stop()
+
+
+def tell(machine: type[RuleBasedStateMachine], *, stories: int) -> None:
+    """Tell some short stories of a machine, the same ones each time."""
+    _tell(machine, settings(max_examples=stories, stateful_step_count=20, derandomize=True))
+
+
+def tell_many(machine: type[RuleBasedStateMachine], *, stories: int) -> None:
+    """Tell long stories of a machine, other ones each time."""
+    _tell(machine, settings(max_examples=stories, stateful_step_count=40))
+
+
+def _tell(machine: type[RuleBasedStateMachine], chosen: settings) -> None:
+    patient = settings(chosen, deadline=None, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(machine, settings=patient)

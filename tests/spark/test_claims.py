@@ -22,13 +22,7 @@ from holdfast.spark._heartbeat import Heartbeat
 from holdfast.spark.consume import sliced
 from holdfast.spark.options import OptionError, Secret
 from tests.engine.engine import Engine
-from tests.fix_database import Connect
 from tests.waiting import eventually
-
-
-@pytest.fixture
-def engine(connect: Connect) -> Engine:
-    return Engine(connect())
 
 
 @pytest.fixture

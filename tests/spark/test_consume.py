@@ -23,25 +23,16 @@ from typing import Any, ClassVar
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, rule
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from tests.engine.engine import T0, Engine
 from tests.fix_database import Connect
-from tests.spark.fake_engine import POINTS, Crashed, Disk, FakeEngine
+from tests.spark.fake_engine import POINTS, Crashed, Disk, FakeEngine, finish, tell, tell_many
 from tests.spark.streams import reader
 from tests.waiting import eventually
 
-QUICK = settings(
-    max_examples=25,
-    stateful_step_count=20,
-    derandomize=True,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
-LONG = settings(QUICK, max_examples=400, stateful_step_count=40, derandomize=False)
 HOUR = timedelta(hours=1)
 
 
@@ -142,20 +133,19 @@ def machine(database_url: str, connect: Connect) -> type[Machine]:
 
 
 def test_no_message_is_lost_or_in_two_batches_whatever_happens(machine: type[Machine]) -> None:
-    run_state_machine_as_test(machine, settings=QUICK)
+    tell(machine, stories=25)
 
 
 @pytest.mark.verify
 @pytest.mark.timeout(1800)
 def test_no_message_is_lost_or_in_two_batches_over_many_stories(machine: type[Machine]) -> None:
-    run_state_machine_as_test(machine, settings=LONG)
+    tell_many(machine, stories=400)
 
 
 @pytest.fixture
-def engine(connect: Connect) -> Engine:
-    found = Engine(connect())
-    found.create(max_deliveries=0)
-    return found
+def engine(engine: Engine) -> Engine:
+    engine.create(max_deliveries=0)
+    return engine
 
 
 def ids(disk: Disk) -> list[int]:
@@ -172,9 +162,7 @@ def test_a_crash_at_any_point_is_followed_by_the_same_messages_once(
     with pytest.raises(Crashed):
         first.step(point)
 
-    second = FakeEngine(lambda: reader(database_url, max_messages=5), disk)
-    second.drain()
-    second.stop()
+    finish(lambda: reader(database_url, max_messages=5), disk)
 
     assert ids(disk) == sent
     assert {row["deliveries"] for row in disk.rows()} == {1}
@@ -201,9 +189,7 @@ def test_a_restart_does_not_count_as_a_delivery(database_url: str, engine: Engin
         with pytest.raises(Crashed):
             FakeEngine(lambda: reader(database_url), disk).step("read")
 
-    run = FakeEngine(lambda: reader(database_url), disk)
-    run.drain()
-    run.stop()
+    finish(lambda: reader(database_url), disk)
 
     assert [row["deliveries"] for row in disk.rows()] == [1, 1, 1]
 
@@ -216,9 +202,7 @@ def test_what_ran_out_during_a_batch_is_left_to_whoever_has_it(database_url: str
     engine.at(T0 + HOUR)
     theirs = engine.claim(3, lease="1 min")
 
-    run = FakeEngine(lambda: reader(database_url), disk)
-    run.drain()
-    run.stop()
+    finish(lambda: reader(database_url), disk)
 
     assert ids(disk) == [sent[3]]
     assert engine.settle("ack", theirs[0]["token"])[0] == sent[:3]

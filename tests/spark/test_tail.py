@@ -16,9 +16,8 @@ from typing import Any, ClassVar
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, rule
 from psycopg.types.json import Jsonb
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
@@ -27,17 +26,8 @@ from holdfast.spark.options import OptionError
 from holdfast.spark.tail_log import MissedError, ranges
 from tests.engine.engine import Engine
 from tests.fix_database import Connect
-from tests.spark.fake_engine import POINTS, Crashed, Disk, FakeEngine
+from tests.spark.fake_engine import POINTS, Crashed, Disk, FakeEngine, finish, tell, tell_many
 from tests.spark.streams import reader
-
-QUICK = settings(
-    max_examples=8,
-    stateful_step_count=20,
-    derandomize=True,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
-LONG = settings(QUICK, max_examples=300, stateful_step_count=40, derandomize=False)
 
 
 class Machine(RuleBasedStateMachine):
@@ -103,18 +93,13 @@ def machine(database_url: str, connect: Connect) -> type[Machine]:
 
 
 def test_each_record_is_in_one_batch_in_order_whatever_happens(machine: type[Machine]) -> None:
-    run_state_machine_as_test(machine, settings=QUICK)
+    tell(machine, stories=8)
 
 
 @pytest.mark.verify
 @pytest.mark.timeout(1800)
 def test_each_record_is_in_one_batch_over_many_stories(machine: type[Machine]) -> None:
-    run_state_machine_as_test(machine, settings=LONG)
-
-
-@pytest.fixture
-def engine(connect: Connect) -> Engine:
-    return Engine(connect())
+    tell_many(machine, stories=300)
 
 
 def tail(url: str, queue: str = "log", **options: object) -> Any:
@@ -140,6 +125,15 @@ def test_a_batch_that_is_run_again_has_the_same_records(database_url: str, engin
     assert [row["seq"] for row in disk.rows()] == list(range(1, 11))
 
 
+def followed_past(make: Any, disk: Disk, late: Engine) -> None:
+    """Follow while somebody's transaction is open, which shows nothing; then when it has committed."""
+    run = FakeEngine(make, disk)
+    assert run.step() is False
+    late.conn.commit()
+    run.drain()
+    run.stop()
+
+
 def test_a_record_that_commits_late_is_not_skipped(
     database_url: str, engine: Engine, connect: Connect
 ) -> None:
@@ -148,14 +142,9 @@ def test_a_record_that_commits_late_is_not_skipped(
     first = late.send(1, queue="log")
     second = engine.send(2, queue="log")
     disk = Disk()
-    run = FakeEngine(tail(database_url), disk)
 
-    while_open = run.step()
-    late.conn.commit()
-    run.drain()
-    run.stop()
+    followed_past(tail(database_url), disk, late)
 
-    assert while_open is False
     assert read(disk) == [first, second]
 
 
@@ -251,14 +240,9 @@ def test_what_ended_in_a_late_transaction_is_not_skipped(
     late, disk = Engine(connect(autocommit=False)), Disk()
     late.settle("ack", slow)
     engine.settle("ack", quick)
-    run = FakeEngine(tail(database_url, "q", state="archive"), disk)
 
-    while_open = run.step()
-    late.conn.commit()
-    run.drain()
-    run.stop()
+    followed_past(tail(database_url, "q", state="archive"), disk, late)
 
-    assert while_open is False
     assert read(disk) == [first, second]
 
 
@@ -271,9 +255,7 @@ def test_a_batch_of_the_archive_is_cut_the_same_after_a_crash(database_url: str,
     with pytest.raises(Crashed):
         FakeEngine(tail(database_url, "q", state="archive", columns="id"), disk).step("logged")
 
-    run = FakeEngine(tail(database_url, "q", state="archive", columns="id"), disk)
-    run.drain()
-    run.stop()
+    finish(tail(database_url, "q", state="archive", columns="id"), disk)
 
     assert read(disk) == sent
 
