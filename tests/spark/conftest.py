@@ -31,8 +31,10 @@ SMALL = {
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The session that all tests share: starting one takes seconds."""
-    session = make_session("holdfast tests", master="local[2]", settings=SMALL)
+    """The session that all tests share, which knows no database: starting one takes seconds."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.delenv(URL_VARIABLE, raising=False)
+        session = make_session("holdfast tests", master="local[2]", settings=SMALL)
     yield session
     session.stop()
 

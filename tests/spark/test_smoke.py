@@ -5,6 +5,7 @@ All that takes more of Spark than this is in test_spark.py and test_streaming.py
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from holdfast.database import URL_VARIABLE
+from holdfast.spark.options import URL_SETTING, OptionError
+from holdfast.spark.session import make_session
 from tests.engine.engine import Engine
 from tests.spark.frames import consumed, drained, payload_counts, read, write
 
@@ -52,6 +56,19 @@ def test_a_frame_with_other_columns_is_refused_before_a_task_runs(
 ) -> None:
     with pytest.raises(PySparkException, match="column id: got it; expected some of payload, body"):
         write(spark.range(1), database_url)
+
+
+def test_a_database_that_spark_was_not_started_with_is_refused_late(
+    spark: SparkSession, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(URL_VARIABLE, raising=False)
+
+    with pytest.raises(OptionError, match=r"option spark.holdfast.url: got it for a Spark that runs already"):
+        make_session(settings={URL_SETTING: database_url})
+    with pytest.raises(PySparkException, match=r"option url: got nothing; .*a Spark that runs already"):
+        spark.read.format("holdfast").load("q").count()
+
+    assert URL_VARIABLE not in os.environ
 
 
 def test_a_drain_takes_every_message_once_and_a_restart_sends_nothing_twice(

@@ -5,12 +5,15 @@ The last partition waits so many seconds before its last row.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
 
 import pyarrow as pa
 
+from holdfast.database import URL_VARIABLE
+from holdfast.spark.options import URL_SETTING
 from holdfast.spark.session import make_session
 from tests.spark.conftest import SMALL
 
@@ -26,7 +29,8 @@ def main(write_id: str, rows: int, pause: float) -> None:
                 time.sleep(pause)
             yield batch
 
-    session = make_session("writer", master="local[2]", settings=SMALL)
+    database = {URL_SETTING: os.environ.pop(URL_VARIABLE)}
+    session = make_session("writer", master="local[2]", settings=SMALL | database)
     numbers = session.range(0, rows, 1, PARTS).selectExpr("cast(id as string) as payload")
     slow = numbers.mapInArrow(slowed, numbers.schema)
     slow.write.format("holdfast").option("write_id", write_id).mode("append").save("q")

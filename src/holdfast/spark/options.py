@@ -321,6 +321,7 @@ def _url(given: str | None) -> Secret:
         raise OptionError(
             "url",
             "nothing",
-            f"a database in {URL_VARIABLE}, in the setting {URL_SETTING} of holdfast.spark.session, or here",
+            f"a database in it, or before Spark starts in {URL_VARIABLE} or in the setting {URL_SETTING} of"
+            " make_session: a Spark that runs already learns of neither",
         )
     return Secret(found)

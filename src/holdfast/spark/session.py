@@ -6,12 +6,13 @@ import os
 import sys
 from collections.abc import Mapping
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from holdfast.database import URL_VARIABLE
 
 from .java import java_home
-from .options import URL_SETTING
+from .options import URL_SETTING, OptionError
 
 LOCAL = "local[*]"
 # What Spark hides in its UI, its logs and its event log: its own words, and where a database URL may stand.
@@ -40,6 +41,7 @@ def make_session(
     master = master or chosen.get("spark.master") or LOCAL
     wanted = {**SETTINGS, **(LOCAL_SETTINGS if master.startswith("local") else {}), **chosen}
     if url := wanted.pop(URL_SETTING, None):
+        _refuse_late(url)
         # By way of the environment, which the processes of Spark inherit and show nobody.
         os.environ[URL_VARIABLE] = url
     builder = SparkSession.builder.appName(name).master(master)
@@ -53,3 +55,14 @@ def prepare_environment() -> None:
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def _refuse_late(url: str) -> None:
+    """Refuse a database that Spark was not started with: its processes know that one, or none."""
+    jvm = SparkContext._jvm  # outlives a session that is stopped
+    if jvm is not None and jvm.java.lang.System.getenv(URL_VARIABLE) != url:
+        raise OptionError(
+            URL_SETTING,
+            "it for a Spark that runs already, with another database or none",
+            "it before Spark starts in this process; from then on, name the database by the option url",
+        )
