@@ -2,7 +2,7 @@
 
 1. A stream into a queue sends each batch once, also if Spark does not know that it was sent.
 2. A tail of a log takes each record once, over restarts.
-3. Payloads come as the schema says.
+3. A drain that is started again takes what came since; payloads come as the schema says.
 4. A query that is stopped leaves no process behind that holds on to messages.
 5. kill -9 of the JVM when rows are staged, after the sink's commit, between claim and offset log: after a
    restart every message is in the target exactly once.
@@ -37,6 +37,21 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.verify
 
 MESSAGES = 1200  # three batches
+
+
+def test_a_drain_that_is_started_again_takes_what_came_since(
+    spark: SparkSession, database_url: str, queue: Engine, tmp_path: Path
+) -> None:
+    frame = consumed(spark, database_url)
+    taken = []
+
+    for count in (40, 5):
+        queue.send_numbers(count)
+        query = drained(frame, tmp_path, "noop")
+        taken.append(sum(progress["numInputRows"] for progress in query.recentProgress))
+
+    assert taken == [40, 5]
+    assert queue.stats()["depth"] == 0
 
 
 def test_a_sink_that_has_a_batch_is_not_sent_it_again(
