@@ -14,7 +14,8 @@ READY := .venv/.ready
 DEV := .venv/.dev
 CODE := $(wildcard src tests tools bench examples)
 PG15_BIN ?= /usr/lib/postgresql/15/bin
-PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
+# A process for each core; each has a PostgreSQL server of its own.
+PYTEST := $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=8 --dist=worksteal $(PYTEST_ARGS)
 
 .PHONY: help
 help: ## this list

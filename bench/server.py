@@ -11,7 +11,7 @@ from holdfast.embedded import EmbeddedPostgres
 
 # The embedded server's own settings, but for these: room for a backlog, and no checkpoint of its own accord.
 SETTINGS = {
-    "shared_buffers": "512MB",
+    "shared_buffers": "2GB",
     "max_wal_size": "16GB",
     "checkpoint_timeout": "1h",
 }
