@@ -10,7 +10,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from holdfast.database import URL_VARIABLE
 from holdfast.spark.java import _wheel
+from holdfast.spark.options import URL_SETTING, OptionError
+from holdfast.spark.session import make_session
 from tests.engine.engine import Engine, payloads
 from tests.spark.conftest import STARTING, Start
 from tests.spark.frames import read, write
@@ -31,6 +34,26 @@ def test_a_bad_row_fails_the_job_and_nothing_is_sent(
 
     assert queue.stats()["depth"] == 0
     assert queue.look("select count(*) from holdfast.staged") == 0
+
+
+def test_a_frame_with_other_columns_is_refused_before_a_task_runs(
+    spark: SparkSession, database_url: str, queue: Engine
+) -> None:
+    with pytest.raises(PySparkException, match="column id: got it; expected some of payload, body"):
+        write(spark.range(1), database_url)
+
+
+def test_a_database_that_spark_was_not_started_with_is_refused_late(
+    spark: SparkSession, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(URL_VARIABLE, raising=False)
+
+    with pytest.raises(OptionError, match=r"option spark.holdfast.url: got it for a Spark that runs already"):
+        make_session(settings={URL_SETTING: database_url})
+    with pytest.raises(PySparkException, match=r"option url: got nothing; .*a Spark that runs already"):
+        spark.read.format("holdfast").load("q").count()
+
+    assert URL_VARIABLE not in os.environ
 
 
 def test_200_000_ordered_keys_go_in_one_write(spark: SparkSession, database_url: str, engine: Engine) -> None:
