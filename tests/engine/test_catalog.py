@@ -29,16 +29,20 @@ SIGNATURES = {
     "ack": "queue text, token bigint, ids bigint[]?, strict boolean = false",
     "blocked_keys": 'queue text, "limit" integer = 100',
     "browse": "queue text, state text = 'ready'::text, \"limit\" integer = 100, after bigint?",
+    "check_staged": "queue text, stage bigint, after bigint = 0",
     "claim": "queue text, max integer = 1, lease interval?, consumer text?, alone boolean = false",
+    "claims": "queue text, consumer text",
     "configure_defaults": "config jsonb",
     "configure_queue": "queue text, config jsonb",
     "create_queue": "queue text, config jsonb = '{}'::jsonb",
     "discard": "queue text, ids bigint[]",
     "discard_key": "queue text, key text",
     "drop_queue": "queue text",
+    "drop_staged": "run text",
     "extend": "queue text, token bigint, lease interval?, ids bigint[]?, strict boolean = false",
     "held": "queue text, token bigint",
     "holders": "queue text, ids bigint[]",
+    "json_errors": "texts text[]",
     "leases": 'queue text, "limit" integer = 100',
     "listen": "queue text, patience interval = '00:00:30'::interval",
     "fast_mode": "",
@@ -50,11 +54,14 @@ SIGNATURES = {
     "next": "queue text, token bigint, max integer = 1, lease interval?, consumer text?,"
     " alone boolean = false, strict boolean = false",
     "now": "",
+    "open_stage": "queue text, write_id text, run text, part integer",
     "pause_queue": "queue text",
     "purge": 'queue text, states text[], "limit" integer = 10000',
     "queue_stats": "queue text",
     "queues": "",
     "read": 'queue text, after bigint = 0, "limit" integer = 100',
+    "read_archive": 'queue text, "from" timestamptz?, "to" timestamptz?, "limit" integer = 100,'
+    " after bigint?",
     "redrive": 'queue text, ids bigint[]?, filter jsonb?, "limit" integer = 1000, target text?',
     "release": "queue text, token bigint, ids bigint[]?, strict boolean = false",
     "repair": "queue text?, unreadable_only boolean = false",
@@ -66,11 +73,14 @@ SIGNATURES = {
     " tag text?, max_deliveries integer?, ordering_key text?, key text?, idempotency_key text?,"
     " alone boolean = false",
     "samples": "queue text, since timestamptz?, until timestamptz?",
+    "scan": "queue text, state text, lo bigint, hi bigint, since timestamptz?, until timestamptz?",
+    "scan_bounds": "queue text, state text, since timestamptz?, until timestamptz?, first bigint = 0",
     "send_batch": "queue text, payloads jsonb[], content_type text?, headers jsonb?, priority integer?,"
     " delay interval?, deliver_at timestamptz?, ttl interval?, expires_at timestamptz?, correlation_id uuid?,"
     " tag text?, max_deliveries integer?, ordering_key text?, key text?, idempotency_key text?,"
     " alone boolean = false",
     "send_many": "queue text, messages jsonb, alone boolean = false",
+    "send_staged": "queue text, write_id text, stages bigint[], messages bigint",
     "set_clock": "at timestamptz",
     "sweep": "queue text",
     "take_rate": "limiter text, rate double precision, burst integer?, want integer = 1,"
@@ -83,16 +93,20 @@ RESULTS = {
     "ack": "holdfast.settlement",
     "blocked_keys": "TABLE(key text, head bigint, since timestamptz, waiting bigint, reason text)",
     "browse": "SETOF holdfast.entry",
+    "check_staged": "TABLE(n bigint, code text, message text)",
     "claim": "SETOF holdfast.delivery",
+    "claims": "TABLE(token bigint, messages integer, first_id bigint, last_id bigint, deadline timestamptz)",
     "configure_defaults": "jsonb",
     "configure_queue": "jsonb",
     "create_queue": "boolean",
     "discard": "bigint[]",
     "discard_key": "bigint[]",
     "drop_queue": "boolean",
+    "drop_staged": "bigint",
     "extend": "holdfast.settlement",
     "held": "SETOF holdfast.delivery",
     "holders": "TABLE(id bigint, token bigint, consumer text, deadline timestamptz)",
+    "json_errors": "TABLE(n bigint, message text)",
     "leases": "TABLE(consumer text, priority integer, messages integer, deadline timestamptz)",
     "listen": "text",
     "log_delete": "bigint",
@@ -104,11 +118,13 @@ RESULTS = {
     "nack": "holdfast.settlement",
     "next": "SETOF holdfast.delivery",
     "now": "timestamptz",
+    "open_stage": "bigint",
     "pause_queue": "boolean",
     "purge": "TABLE(purged integer, more boolean)",
     "queue_stats": "SETOF holdfast.stats",
     "queues": "TABLE(queue text, paused boolean, created_at timestamptz, config jsonb, effective jsonb)",
     "read": "SETOF holdfast.record",
+    "read_archive": "SETOF holdfast.entry",
     "redrive": "TABLE(id bigint, new_id bigint)",
     "release": "holdfast.settlement",
     "repair": "integer",
@@ -119,8 +135,11 @@ RESULTS = {
     " depth bigint, ready bigint, scheduled bigint, blocked bigint, in_flight bigint,"
     " oldest_age interval, exact boolean, waiting jsonb, processing jsonb)",
     "send": "bigint",
+    "scan": "SETOF holdfast.entry",
+    "scan_bounds": "TABLE(lo bigint, hi bigint)",
     "send_batch": "bigint[]",
     "send_many": "bigint[]",
+    "send_staged": "TABLE(sent bigint, repeated boolean)",
     "set_clock": "void",
     "sweep": "integer",
     "take_rate": "holdfast.allowance",
@@ -131,23 +150,28 @@ RESULTS = {
 STABLE = {
     "blocked_keys",
     "browse",
+    "claims",
     "held",
     "holders",
+    "json_errors",
     "leases",
     "message",
     "queue_stats",
     "queues",
     "samples",
+    "scan",
+    "scan_bounds",
     "why",
 }
 # now() is inlined into every statement that uses it: a security definer would be called.
 INLINED = {"now"}
-# They read queue and lane rows, and no table that grows with the messages.
+# They read queue and lane rows at most, and no table that grows with the messages.
 CONFIGURING = {
     "configure_defaults",
     "configure_queue",
     "create_queue",
     "fast_mode",
+    "json_errors",
     "listen",
     "pause_queue",
     "queues",
@@ -360,7 +384,7 @@ def test_functions_do_not_read_the_clock_but_through_now(functions: list[dict[st
     measuring |= {"_end_overdue_holders", "set_clock", "claim", "_take_due_in_order", "_take_fresh_in_order"}
     # What PostgreSQL says of sessions and transactions is in real time too.
     measuring |= {"_maintain_lanes", "_maintain_queues", "_tally", "_why_lanes", "_why_senders"}
-    measuring |= {"_old_snapshots"}
+    measuring |= {"_old_snapshots", "_archive_settled"}
     readers = {
         row["name"]
         for row in functions
@@ -372,7 +396,7 @@ def test_functions_do_not_read_the_clock_but_through_now(functions: list[dict[st
     assert readers <= measuring
 
 
-@pytest.mark.parametrize("table", ["lease", "gap", "boot", "tally", "probe", "inbox"])
+@pytest.mark.parametrize("table", ["lease", "gap", "boot", "tally", "probe", "inbox", "stage", "staged"])
 def test_volatile_tables_are_unlogged(conn: Conn, table: str) -> None:
     kind = conn.execute(
         "select relpersistence::text from pg_class where oid = %s::regclass", [f"holdfast.{table}"]
@@ -383,7 +407,18 @@ def test_volatile_tables_are_unlogged(conn: Conn, table: str) -> None:
 
 @pytest.mark.parametrize(
     "table",
-    ["queue", "lane", "message", "defaults", "limiter", "log", "tombstone", "archive_default", "sample"],
+    [
+        "queue",
+        "lane",
+        "message",
+        "defaults",
+        "limiter",
+        "log",
+        "tombstone",
+        "archive_default",
+        "sample",
+        "write",
+    ],
 )
 def test_durable_tables_are_logged(conn: Conn, table: str) -> None:
     kind = conn.execute(
@@ -403,5 +438,5 @@ def test_every_use_of_advisory_locks_has_a_class_of_its_own(
     }
     made_up = {name: taken for name, taken in takers.items() if taken - {f"holdfast.{c}()" for c in classes}}
 
-    assert len(set(numbers)) == len(classes) == 9
+    assert len(set(numbers)) == len(classes) == 10
     assert made_up == {"_lock_keys": {"class"}}

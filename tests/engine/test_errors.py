@@ -90,6 +90,15 @@ def send_in(level: str) -> Scenario:
     return scenario
 
 
+def staged_in(level: str) -> Scenario:
+    def scenario(engine: Engine) -> None:
+        with engine.conn.transaction():
+            engine.conn.execute(f"set transaction isolation level {level}".encode())
+            engine.row("send_staged", queue="q", write_id="w", stages=[], messages=0)
+
+    return scenario
+
+
 LONG = "x" * 201
 
 # In the shared queues: `q` holds one message in flight under token 7; `full` has max_depth 1 and one message;
@@ -173,6 +182,11 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH221", "strict", call("send", queue="strict", ordering_key="k")),
     ("QH221", "priority", call("send", queue="strict", priority=3)),
     ("QH222", "send", call("send", queue="strict", payload=Jsonb(2), idempotency_key="once")),
+    ("QH230", "empty", call("open_stage", write_id="", run="a", part=0)),
+    ("QH230", "long", call("send_staged", write_id=LONG, stages=[], messages=0)),
+    ("QH231", "gone", call("send_staged", write_id="w", stages=[1], messages=1)),
+    ("QH303", "staged", staged_in("repeatable read")),
+    ("QH401", "scan", call("scan_bounds", state="asleep")),
     ("QH301", "claim", call("claim", max=0)),
     ("QH301", "null", call("claim", max=None)),
     ("QH301", "next", call("next", token=7, max=10_001)),

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -24,9 +24,21 @@ from tests.fix_database import fresh_database
 Conn = psycopg.Connection[Any]
 
 VERBS: dict[str, set[str]] = {
-    "holdfast_producer": {"send", "send_batch", "send_many", "fast_mode", "now"},
+    "holdfast_producer": {
+        "send",
+        "send_batch",
+        "send_many",
+        "open_stage",
+        "check_staged",
+        "json_errors",
+        "send_staged",
+        "drop_staged",
+        "fast_mode",
+        "now",
+    },
     "holdfast_consumer": {
         "claim",
+        "claims",
         "next",
         "ack",
         "nack",
@@ -36,9 +48,12 @@ VERBS: dict[str, set[str]] = {
         "holders",
         "listen",
         "read",
+        "read_archive",
         "log_stats",
         "browse",
         "message",
+        "scan",
+        "scan_bounds",
         "queue_stats",
         "blocked_keys",
         "fast_mode",
@@ -64,16 +79,20 @@ CALLS: dict[str, str] = {
     "ack": "'q', 1",
     "blocked_keys": "'q'",
     "browse": "'q'",
+    "check_staged": "'q', 1",
     "claim": "'q'",
+    "claims": "'q', 'c'",
     "configure_defaults": "'{}'",
     "configure_queue": "'q', '{}'",
     "create_queue": "'q'",
     "discard": "'q', '{}'",
     "discard_key": "'q', 'k'",
     "drop_queue": "'none'",
+    "drop_staged": "'a'",
     "extend": "'q', 1",
     "held": "'q', 1",
     "holders": "'q', '{}'",
+    "json_errors": "'{1}'",
     "leases": "'q'",
     "listen": "'q'",
     "log_delete": "'log', '{}'",
@@ -84,20 +103,25 @@ CALLS: dict[str, str] = {
     "nack": "'q', 1",
     "next": "'q', 1",
     "now": "",
+    "open_stage": "'q', 'w', 'a', 0",
     "pause_queue": "'paused'",
     "purge": "'q', '{ready}'",
     "queue_stats": "'q'",
     "queues": "",
     "read": "'q'",
+    "read_archive": "'q'",
     "redrive": "'q'",
     "release": "'q', 1",
     "repair": "'q'",
     "replay": "'q'",
     "resume_queue": "'paused'",
     "samples": "'q'",
+    "scan": "'q', 'ready', 1, 2",
+    "scan_bounds": "'q', 'ready'",
     "send": "'q'",
     "send_batch": "'q', '{}'",
     "send_many": "'q', '[]'",
+    "send_staged": "'q', 'w', '{}', 0",
     "set_clock": "'2030-01-01Z'",
     "sweep": "'q'",
     "take_rate": "'a', 1",
@@ -195,8 +219,9 @@ def test_a_role_can_touch_no_table(admin: Conn, role: str) -> None:
     }
 
     assert len(tables) >= 8
-    # The inbox is there to be inserted into; by whom, another test looks at.
+    # These are there to be inserted into; by whom, another test looks at.
     outcome.pop(("inbox", "insert"))
+    outcome.pop(("staged", "insert"))
     assert {how: result for how, result in outcome.items() if result != "refused"} == {}
 
 
@@ -222,10 +247,16 @@ def test_a_role_can_touch_no_register(admin: Conn, role: str) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_only_producers_and_admins_may_fill_the_inbox(admin: Conn, role: str) -> None:
-    statement = sql.SQL("insert into holdfast.inbox (queue, payload) values ('q', '1')")
-
-    result = attempted(admin, role, statement)
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "insert into holdfast.inbox (queue, payload) values ('q', '1')",
+        "insert into holdfast.staged (stage, n, payload) values (1, 1, '1')",
+    ],
+    ids=["inbox", "staged"],
+)
+def test_only_producers_and_admins_may_fill_a_table(admin: Conn, role: str, statement: LiteralString) -> None:
+    result = attempted(admin, role, sql.SQL(statement))
 
     assert result == ("done" if role in ("holdfast_producer", "holdfast_admin") else "refused")
 

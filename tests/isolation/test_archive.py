@@ -8,6 +8,7 @@
 5. Expiry in flight leaves alone what an open ack has; an ack that comes second is skipped.
 6. Expired messages ahead of the cursor beside an open send: it is delivered once it commits.
 7. Two replays at once send each message twice, under different ids.
+8. A reader of the archive passes no end that is still to be committed.
 """
 
 from __future__ import annotations
@@ -343,3 +344,20 @@ def test_two_replays_at_once_send_every_message_twice(scene: Scene) -> None:
     assert [old for old, _ in first] == [old for old, _ in second] == ids
     assert sorted(scene.drain()) == sorted(new for _, new in [*first, *second])
     assert len(archived(scene)) == 9
+
+
+def test_read_archive_stops_before_an_end_that_is_not_committed(scene: Scene) -> None:
+    configure(scene, KEEPING)
+    late, other, reader = scene.session("late"), scene.session("other"), scene.session("reader")
+    first, second = late.send(), other.send()
+    (slow,), (quick,) = late.claim(1), other.claim(1)
+    late.begin().ack(slow.token)
+    other.ack(quick.token)
+    read = "select id from holdfast.read_archive('q')"
+
+    while_open = reader.execute(read)
+    late.commit()
+    afterwards = reader.execute(read)
+
+    assert while_open == []
+    assert afterwards == [(first,), (second,)]

@@ -59,10 +59,10 @@ def test_the_wheel_has_all_sql_and_the_mark_of_types(wheel: Path) -> None:
     assert wheel.name.startswith("holdfast-0.1.0-py3-")
 
 
-def test_the_wheel_has_nothing_but_the_package(wheel: Path) -> None:
+def test_the_wheel_has_nothing_but_the_packages(wheel: Path) -> None:
     folders = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
 
-    assert folders == {"holdfast", "holdfast-0.1.0.dist-info"}
+    assert folders == {"holdfast", "pyspark_holdfast", "holdfast-0.1.0.dist-info"}
 
 
 def test_help_works_without_extras(tmp_path: Path) -> None:

@@ -113,6 +113,7 @@ NEEDED: Mapping[str, frozenset[str]] = MappingProxyType(
         "discard_key": frozenset({"queue", "key"}),
         "unblock": frozenset({"queue"}),
         "holders": frozenset({"queue", "ids"}),
+        "claims": frozenset({"queue", "consumer"}),
         "configure_queue": frozenset({"queue", "config"}),
         "configure_defaults": frozenset({"config"}),
         "take_rate": frozenset({"limiter", "rate"}),

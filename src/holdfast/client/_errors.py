@@ -20,7 +20,9 @@
     │   ├── InvalidMaxDeliveriesError   QH210  422
     │   ├── InvalidKeyError             QH220  422
     │   ├── OrderingMismatchError       QH221  422
-    │   └── IdempotencyConflictError    QH222  409
+    │   ├── IdempotencyConflictError    QH222  409
+    │   ├── InvalidWriteError           QH230  422
+    │   └── StagedRowsMissingError      QH231  409
     ├── ClaimError
     │   ├── InvalidMaxError             QH301  422
     │   ├── InvalidLeaseError           QH302  422
@@ -227,6 +229,20 @@ class IdempotencyConflictError(MessageError):
     """A live message has this idempotency key and another payload."""
 
     name = "idempotency_conflict"
+    http_status = 409
+
+
+class InvalidWriteError(MessageError):
+    """A write, or a run of one, can't have this name."""
+
+    name = "invalid_write"
+    http_status = 422
+
+
+class StagedRowsMissingError(MessageError):
+    """Messages that were staged are gone, so none is sent."""
+
+    name = "staged_rows_missing"
     http_status = 409
 
 
@@ -459,6 +475,8 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH220": InvalidKeyError,
         "QH221": OrderingMismatchError,
         "QH222": IdempotencyConflictError,
+        "QH230": InvalidWriteError,
+        "QH231": StagedRowsMissingError,
         "QH301": InvalidMaxError,
         "QH302": InvalidLeaseError,
         "QH303": WrongIsolationError,

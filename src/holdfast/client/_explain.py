@@ -13,9 +13,13 @@ from ._errors import HoldfastError, make_error
 # What sql/functions/90_grants.sql gives each role; bulk_send is an insert into the inbox.
 VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        "holdfast_producer": frozenset({"send", "send_batch", "send_many", "bulk_send", "fast_mode", "now"}),
+        "holdfast_producer": frozenset(
+            {"send", "send_batch", "send_many", "bulk_send", "fast_mode", "now"}
+            | {"open_stage", "check_staged", "json_errors", "send_staged", "drop_staged"}
+        ),
         "holdfast_consumer": frozenset(
-            {"claim", "next", "ack", "nack", "release", "extend", "held", "holders", "listen", "read"}
+            {"claim", "next", "ack", "nack", "release", "extend", "held", "holders", "claims", "listen"}
+            | {"read", "read_archive", "scan", "scan_bounds"}
             | {"log_stats", "browse", "message", "queue_stats", "blocked_keys", "fast_mode", "now"}
         ),
         "holdfast_monitor": frozenset(

@@ -105,6 +105,17 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One claim of a consumer that is still open: its token, and what it holds."""
+
+    token: int
+    messages: int
+    first_id: int
+    last_id: int
+    deadline: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """One claim that is still open; it does not show the token."""
 

@@ -284,7 +284,7 @@ create sequence holdfast.inbox_n;
 comment on sequence holdfast.inbox_n is 'numbers the rows of the inbox';
 create unlogged table holdfast.inbox (
   n bigint primary key default nextval('holdfast.inbox_n'),
-  queue text not null,
+  queue text,  -- a null is refused when it is received, as by send_many
   payload jsonb,
   body bytea,
   content_type text,
@@ -305,7 +305,7 @@ create sequence holdfast.clock minvalue 0 start 0;
 comment on sequence holdfast.clock is 'the virtual clock, in microseconds; see set_clock()';
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (1, 'core', 'b6077d8e2bce893114f45dadcbd664321036bd1716227b8d20a14604b02ef37f', false);
+values (1, 'core', '621d655256ad21eeedc61bca35533d3c6a2ea035497df4b869c8ee28c7517795', false);
 
 -- ==================== 0002 limits ====================
 
@@ -595,6 +595,67 @@ drop function if exists holdfast.send_many(text, jsonb);
 insert into holdfast.migration (version, name, checksum, breaking)
 values (6, 'samples', '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b', false);
 
+-- ==================== 0007 staging ====================
+
+-- Staging: messages that many processes bring together, to be sent in one transaction.
+--
+-- holdfast.stage    volatile: who brings rows. One row for each attempt of each part of a write; kept for a day
+-- holdfast.staged   volatile: the rows, by stage, numbered in the order in which they are to be sent
+-- holdfast.write    writes that were sent to a queue, by the name that the sender gave: so that none is sent twice
+--
+-- Both volatile tables are unlogged: they are empty together after a crash, and send_staged then refuses.
+
+create sequence holdfast.stage_n;
+comment on sequence holdfast.stage_n is 'numbers the stages; logged, so that no number comes back after a crash';
+
+create unlogged table holdfast.stage (
+  id bigint primary key default nextval('holdfast.stage_n'),
+  queue_id int not null,
+  write_id text not null,
+  run text not null,
+  part int not null,
+  opened_at timestamptz not null
+);
+create index stage_opened on holdfast.stage (opened_at);
+create index stage_run on holdfast.stage (run);
+create index stage_write on holdfast.stage (queue_id, write_id);
+comment on table holdfast.stage is 'Stages: where one attempt of one part of a write puts its rows';
+
+create unlogged table holdfast.staged (
+  stage bigint not null,
+  n bigint not null,
+  payload jsonb,
+  body bytea,
+  content_type text,
+  headers jsonb,
+  priority int,
+  delay float8,
+  deliver_at timestamptz,
+  ttl float8,
+  expires_at timestamptz,
+  correlation_id text,
+  tag text,
+  max_deliveries int,
+  ordering_key text,
+  key text,
+  idempotency_key text,
+  primary key (stage, n)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
+comment on table holdfast.staged is 'Messages that wait to be sent together; delay and ttl in seconds';
+
+create table holdfast.write (
+  queue_id int not null references holdfast.queue on delete cascade,
+  id text not null,
+  messages bigint not null,
+  sent_at timestamptz not null,
+  primary key (queue_id, id)
+);
+create index write_sent on holdfast.write (sent_at);
+comment on table holdfast.write is 'Writes that were sent; kept for 30 days';
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (7, 'staging', '09a60c0ff6493617033222a8d6b19bb93d01bceee01ea31884678ee17089afe6', false);
+
 -- ==================== 0000 functions ====================
 
 -- 10_clock.sql
@@ -675,6 +736,7 @@ comment on function holdfast._time is 'The time that a register holds';
 --   _bucket_lock       limiter id, or the negative queue id       take_rate and limited claims, for a moment
 --   _mark_lock         lane id of a log                           read, for its pair of registers, for a moment
 --   _archive_lock      0                                          maintain, for the archive; never waited for
+--   _stage_lock        0                                          maintain, for staged messages; never waited for
 --   _grave_lock        hash of a queue's name                     who names a dead-letter queue (shared), or makes one strict
 --
 -- Lock order: lines, keys, idempotency keys, each by bucket; then lanes by id or priority; then the momentary ones,
@@ -715,6 +777,10 @@ comment on function holdfast._archive_lock is 'The class of the advisory lock on
 create or replace function holdfast._grave_lock() returns int language sql immutable
   return 1215261804;
 comment on function holdfast._grave_lock is 'The class of the advisory locks on names of dead-letter queues; the object is a hash of the name';
+
+create or replace function holdfast._stage_lock() returns int language sql immutable
+  return 1215261805;
+comment on function holdfast._stage_lock is 'The class of the advisory lock on the upkeep of staged messages; the object is 0';
 
 -- 20_checks.sql
 -- Checks: what a caller may pass, and how it is told.
@@ -2999,14 +3065,6 @@ begin
 end $$;
 comment on function holdfast._receive is 'Turns what a statement put into the inbox into messages';
 
-do $$
-begin
-  -- A queue that is null is refused by _receive, with our own error.
-  if (select a.attnotnull from pg_attribute a where a.attrelid = 'holdfast.inbox'::regclass and a.attname = 'queue') then
-    alter table holdfast.inbox alter column queue drop not null;
-  end if;
-end $$;
-
 create or replace trigger receive after insert on holdfast.inbox
 referencing new table as arrived for each statement execute function holdfast._receive();
 
@@ -3045,6 +3103,327 @@ create or replace function holdfast._count_upto(queue holdfast.queue, enough big
       select from holdfast.message m where m.id >= l.id::bigint << 40 and m.id < (l.id + 1)::bigint << 40 order by m.id limit enough) m
     where l.queue_id = (queue).id limit enough) counted);
 comment on function holdfast._count_upto is 'How many messages a queue holds; stops counting when it is enough';
+
+-- 52_stage.sql
+-- Staging: many processes bring messages, one transaction sends them all.
+--
+--   open_stage     a place for one attempt at one part of a write
+--   (insert)       into holdfast.staged, by COPY: rows of that stage, numbered from 1
+--   check_staged   takes out the rows that a send would refuse, and says why
+--   send_staged    sends the stages that are named, in their order, and removes all rows of the write
+--   drop_staged    gives up
+--
+-- The name of a write is taken in the transaction that sends it: whoever comes second, even at the same moment, finds it
+-- taken and sends nothing. Rows of attempts that nobody names are never sent. What killed processes left behind goes with
+-- its stage after a day, by maintain().
+-- Lock order: the name, ordering keys, keys, idempotency keys, each by bucket and for the whole write at once; then rows.
+
+create or replace function holdfast.open_stage(queue text, write_id text, run text, part int) returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(open_stage.queue);
+  v_stage bigint;
+begin
+  perform holdfast._check_write(open_stage.write_id), holdfast._check_write(open_stage.run);
+  if exists (select from holdfast.write w where w.queue_id = v_queue.id and w.id = open_stage.write_id) then
+    return null;
+  end if;
+  insert into holdfast.stage (queue_id, write_id, run, part, opened_at)
+  values (v_queue.id, open_stage.write_id, open_stage.run, open_stage.part, holdfast.now())
+  returning id into v_stage;
+  return v_stage;
+end $$;
+comment on function holdfast.open_stage is
+  'A new stage for one part of a write; null: this write was sent already. run: whoever does the write this time, for drop_staged';
+
+create or replace function holdfast._check_write(write_id text) returns void language plpgsql immutable
+as $$
+begin
+  if _check_write.write_id is null or length(_check_write.write_id) not between 1 and 200 then
+    perform holdfast._fail('QH230', 'invalid name of a write', format('Got %s.', coalesce(quote_literal(left(_check_write.write_id, 250)), 'null')),
+      'write_id and run have 1 to 200 characters.');
+  end if;
+end $$;
+comment on function holdfast._check_write is 'Refuse a bad name of a write';
+
+create or replace function holdfast._suspect(
+  message holdfast.staged, max_payload int, log boolean, ordering text, priority_default int, at timestamptz)
+returns boolean language sql stable
+  return coalesce(
+    ((message).payload is not null and (message).body is not null)
+    or pg_column_size((message).payload) > max_payload / 256 or pg_column_compression((message).payload) is not null
+    or octet_length((message).body) > max_payload
+    or length((message).content_type) > 200 or length((message).tag) > 200
+    or jsonb_typeof((message).headers) <> 'object' or pg_column_size((message).headers) > 4096 or pg_column_compression((message).headers) is not null
+    or (message).priority not between 0 and 10 or (message).max_deliveries not between 0 and 1000
+    or (message).delay not between 0 and 3e8 or (message).ttl not between 1e-6 and 3e8
+    or (message).deliver_at not between '1900-01-01Z' and at + interval '9 years'
+    or (message).expires_at not between '1900-01-01Z' and at + interval '9 years'
+    or ((message).delay is not null and (message).deliver_at is not null) or ((message).ttl is not null and (message).expires_at is not null)
+    or (message).correlation_id !~ '^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$'
+    or length((message).ordering_key) not between 1 and 200 or length((message).key) not between 1 and 200
+    or length((message).idempotency_key) not between 1 and 200
+    or ((message).key is not null and (message).idempotency_key is not null)
+    or (log and num_nonnulls((message).priority, (message).delay, (message).deliver_at, (message).ttl, (message).expires_at,
+                             (message).max_deliveries, (message).ordering_key, (message).key, (message).idempotency_key) > 0)
+    or (ordering is distinct from 'key' and (message).ordering_key is not null)
+    or (ordering = 'strict' and (message).priority <> priority_default), false);
+comment on function holdfast._suspect is
+  'Whether a staged message may be one that a send refuses: a quick look at all rows, so that the exact one is for few';
+
+create or replace function holdfast._staged_draft(message holdfast.staged, queue holdfast.queue, at timestamptz) returns holdfast.draft
+language plpgsql stable
+as $$
+declare
+  v_draft holdfast.draft;
+begin
+  v_draft := (message.payload, message.body, message.content_type, message.headers, message.priority,
+    holdfast._due_at(make_interval(secs => message.delay), message.deliver_at, at),
+    holdfast._expires_at(make_interval(secs => message.ttl), message.expires_at, at, queue.ttl),
+    message.correlation_id::uuid, message.tag, message.max_deliveries, message.ordering_key, message.key, message.idempotency_key);
+  perform holdfast._check_draft(v_draft, queue.max_payload);
+  perform holdfast._check_append(queue, num_nonnulls(message.priority, message.delay, message.deliver_at, message.ttl, message.expires_at,
+                                                     message.max_deliveries, message.ordering_key, message.key, message.idempotency_key));
+  perform holdfast._check_order(queue, array[v_draft]);
+  return v_draft;
+exception
+  when invalid_text_representation or datetime_field_overflow or interval_field_overflow or numeric_value_out_of_range then
+    perform holdfast._fail('QH203', 'a message has a field of the wrong type', sqlerrm,
+      'correlation_id: a UUID; delay, ttl: a number of seconds.');
+end $$;
+comment on function holdfast._staged_draft is 'A staged message as a draft, with all checks of a send';
+
+create or replace function holdfast._staged_fits(message holdfast.staged, queue holdfast.queue, at timestamptz) returns boolean
+language plpgsql stable
+as $$
+begin
+  perform holdfast._staged_draft(message, queue, at);
+  return true;
+end $$;
+comment on function holdfast._staged_fits is 'true, or the error that says why a send would refuse this message';
+
+create or replace function holdfast.check_staged(queue text, stage bigint, after bigint default 0)
+returns table (n bigint, code text, message text)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(check_staged.queue);
+  v_now timestamptz := holdfast.now();
+  v_suspect holdfast.staged;
+begin
+  for v_suspect in
+    select s.* from holdfast.staged s where s.stage = check_staged.stage and s.n > check_staged.after
+      and holdfast._suspect(s, v_queue.max_payload, v_queue.kind = 'log', v_queue.ordering, v_queue.priority_default, v_now) order by s.n
+  loop
+    begin
+      perform holdfast._staged_draft(v_suspect, v_queue, v_now);
+    exception
+      when sqlstate 'QH201' or sqlstate 'QH202' or sqlstate 'QH203' or sqlstate 'QH204' or sqlstate 'QH205' or sqlstate 'QH206'
+        or sqlstate 'QH207' or sqlstate 'QH210' or sqlstate 'QH220' or sqlstate 'QH221' or sqlstate 'QH604' then
+        n := v_suspect.n;
+        code := sqlstate;
+        get stacked diagnostics message = pg_exception_detail;
+        message := concat_ws(': ', replace(sqlerrm, format(' [%s]', sqlstate), ''), nullif(message, ''));
+        return next;
+        delete from holdfast.staged s where s.stage = v_suspect.stage and s.n = v_suspect.n;
+    end;
+  end loop;
+end $$;
+comment on function holdfast.check_staged is
+  'Takes those rows out of a stage, from the one after a number on, that a send to this queue would refuse; returns them with the reason';
+
+create or replace function holdfast.json_errors(texts text[]) returns table (n bigint, message text)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_text text;
+begin
+  for n, v_text in select t.n, t.value from unnest(json_errors.texts) with ordinality t(value, n) loop
+    begin
+      perform v_text::jsonb;
+    exception
+      when data_exception or program_limit_exceeded or statement_too_complex then
+        get stacked diagnostics message = pg_exception_detail;
+        message := concat_ws(': ', sqlerrm, nullif(message, ''));
+        return next;
+    end;
+  end loop;
+end $$;
+comment on function holdfast.json_errors is 'Which of these texts are no JSON that can be stored, by their place in the array, and why';
+
+create or replace function holdfast._store_staged(queue holdfast.queue, stage bigint, lanes regclass[], at timestamptz) returns bigint
+language plpgsql volatile
+as $$
+declare
+  v_stored bigint;
+begin
+  insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
+                                correlation_id, max_deliveries, ordering_key, order_no)
+  select nextval(lanes[coalesce(s.priority, queue.priority_default) + 1]), queue.id, at,
+         case when coalesce(at + make_interval(secs => s.delay), s.deliver_at) > at then coalesce(at + make_interval(secs => s.delay), s.deliver_at) end,
+         coalesce(s.expires_at, at + make_interval(secs => s.ttl), at + queue.ttl), s.payload, s.body, s.content_type, s.headers, s.tag, s.correlation_id::uuid, s.max_deliveries,
+         case when queue.ordering = 'strict' then '' else s.ordering_key end,
+         case when queue.ordering = 'strict' or s.ordering_key is not null then nextval('holdfast.order_no') end
+  from (select s.* from holdfast.staged s where s.stage = _store_staged.stage order by s.n offset 0) s
+  where not holdfast._suspect(s, queue.max_payload, queue.kind = 'log', queue.ordering, queue.priority_default, at)
+    or holdfast._staged_fits(s, queue, at);
+  get diagnostics v_stored = row_count;
+  return v_stored;
+end $$;
+comment on function holdfast._store_staged is 'Store the messages of a stage that have neither key nor idempotency_key, in their order; returns how many';
+
+create or replace function holdfast._store_staged_keys(queue holdfast.queue, stage bigint, at timestamptz) returns bigint
+language plpgsql volatile
+as $$
+declare
+  v_drafts holdfast.draft[];
+  v_last bigint := 0;
+  v_stored bigint := 0;
+begin
+  loop
+    select array_agg(holdfast._staged_draft(s, queue, at) order by s.n), max(s.n) into v_drafts, v_last
+    from (select s.* from holdfast.staged s where s.stage = _store_staged_keys.stage and s.n > v_last order by s.n limit 2000) s;
+    exit when v_drafts is null;
+    perform holdfast._store_with_keys(queue, v_drafts, at);
+    v_stored := v_stored + cardinality(v_drafts);
+  end loop;
+  return v_stored;
+end $$;
+comment on function holdfast._store_staged_keys is 'Store the messages of a stage of which some have keys, in their order; returns how many';
+
+create or replace function holdfast._lock_staged(queue holdfast.queue, stages bigint[]) returns boolean language plpgsql volatile
+as $$
+declare
+  v_keys text[];
+  v_idempotency_keys text[];
+begin
+  -- All at once: part by part, two writes could wait for one another.
+  if queue.ordering is not null then
+    perform holdfast._lock_keys(holdfast._line_lock(), queue.id, case when queue.ordering = 'strict' then '{""}'::text[] else array(
+      select distinct s.ordering_key from holdfast.staged s where s.stage = any (stages) and s.ordering_key is not null) end);
+  end if;
+  select array_agg(distinct s.key) filter (where s.key is not null), array_agg(distinct s.idempotency_key) filter (where s.idempotency_key is not null)
+  into v_keys, v_idempotency_keys
+  from holdfast.staged s where s.stage = any (stages) and (s.key is not null or s.idempotency_key is not null);
+  perform holdfast._lock_keys(holdfast._key_lock(), queue.id, v_keys);
+  perform holdfast._lock_keys(holdfast._idempotency_lock(), queue.id, v_idempotency_keys);
+  return coalesce(v_keys, v_idempotency_keys) is not null;
+end $$;
+comment on function holdfast._lock_staged is 'Take the locks of all keys of a write; returns whether there are keys other than ordering keys';
+
+create or replace function holdfast._staged_lanes(queue holdfast.queue, stages bigint[]) returns regclass[] language plpgsql volatile
+as $$
+declare
+  v_lanes regclass[];
+  v_priority int;
+begin
+  for v_priority in
+    select distinct coalesce(s.priority, queue.priority_default) from holdfast.staged s where s.stage = any (stages)
+  loop
+    perform holdfast._check_priority(v_priority);
+    v_lanes[v_priority + 1] := holdfast._ids(queue, v_priority);
+  end loop;
+  return v_lanes;
+end $$;
+comment on function holdfast._staged_lanes is 'The sequences that number the messages of a write, by priority + 1';
+
+create or replace function holdfast._forget_staged(stages bigint[]) returns bigint language plpgsql volatile
+as $$
+declare
+  v_gone bigint;
+begin
+  -- The stages themselves stay for a day: an attempt that nobody waits for may still bring rows.
+  delete from holdfast.staged s where s.stage = any (stages);
+  get diagnostics v_gone = row_count;
+  return v_gone;
+end $$;
+comment on function holdfast._forget_staged is 'Remove the rows of these stages; returns how many';
+
+create or replace function holdfast.send_staged(queue text, write_id text, stages bigint[], messages bigint)
+returns table (sent bigint, repeated boolean)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(send_staged.queue);
+  v_now timestamptz := holdfast.now();
+  v_all bigint[];
+  v_taken holdfast.write;
+  v_lanes regclass[];
+  v_singly boolean;
+  v_stage bigint;
+  v_stored bigint := 0;
+  v_xid xid8;
+begin
+  perform holdfast._check_write(send_staged.write_id);
+  perform holdfast._check_isolation('send_staged');
+  insert into holdfast.write (queue_id, id, messages, sent_at) values (v_queue.id, send_staged.write_id, send_staged.messages, v_now)
+  on conflict do nothing;
+  if not found then
+    select w.* into v_taken from holdfast.write w where w.queue_id = v_queue.id and w.id = send_staged.write_id;
+  end if;
+  v_all := array(select t.id from holdfast.stage t where t.queue_id = v_queue.id and t.write_id = send_staged.write_id);
+  if v_taken.id is null then
+    v_singly := holdfast._lock_staged(v_queue, stages);
+    v_lanes := holdfast._staged_lanes(v_queue, stages);
+    -- Of messages with keys each that adds one asks for itself.
+    if v_queue.max_depth is not null and not v_singly and send_staged.messages > 0 then
+      perform holdfast._check_depth(v_queue, send_staged.messages);
+    end if;
+    v_xid := pg_current_xact_id();
+    lock table holdfast.message in row exclusive mode;
+    foreach v_stage in array stages loop
+      v_stored := v_stored + case when v_singly then holdfast._store_staged_keys(v_queue, v_stage, v_now)
+                                  else holdfast._store_staged(v_queue, v_stage, v_lanes, v_now) end;
+    end loop;
+    if v_stored is distinct from send_staged.messages then
+      perform holdfast._fail('QH231', 'staged messages are missing', format('%s of %s are there.', v_stored, coalesce(send_staged.messages::text, 'null')),
+        'The server was restarted, or the write took over a day: run it again. Nothing was sent.');
+    end if;
+    perform holdfast._wake(v_queue);
+  end if;
+  perform holdfast._forget_staged(v_all || stages);
+  return query select coalesce(v_taken.messages, v_stored), v_taken.id is not null;
+end $$;
+comment on function holdfast.send_staged is
+  'Send what lies in these stages, in their order, if no write of this name was sent before, and remove all rows of the write. messages: how many there must be';
+
+create or replace function holdfast.drop_staged(run text) returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+begin
+  return holdfast._forget_staged(array(select t.id from holdfast.stage t where t.run = drop_staged.run));
+end $$;
+comment on function holdfast.drop_staged is 'Remove all rows that this run of a write has staged; returns how many';
+
+create or replace function holdfast._tidy_stages(at timestamptz) returns jsonb language plpgsql volatile
+as $$
+declare
+  v_old bigint[];
+  v_gone int;
+begin
+  -- One at a time; whoever comes second has nothing to do.
+  if not pg_try_advisory_xact_lock(holdfast._stage_lock(), 0) then
+    return '{"unstaged": 0, "more": false}';
+  end if;
+  v_old := array(select t.id from holdfast.stage t where t.opened_at < at - interval '1 day' order by t.opened_at limit 1000);
+  delete from holdfast.staged s where (s.stage, s.n) in (
+    select s.stage, s.n from unnest(v_old) o(stage) cross join lateral (
+      select s.stage, s.n from holdfast.staged s where s.stage = o.stage order by s.n limit 10000) s limit 10000);
+  get diagnostics v_gone = row_count;
+  if v_gone < 10000 then
+    delete from holdfast.stage t where t.id = any (v_old);
+  end if;
+  delete from holdfast.write w where (w.queue_id, w.id) in (
+    select w.queue_id, w.id from holdfast.write w where w.sent_at < at - interval '30 days' order by w.sent_at limit 1000);
+  return jsonb_build_object('unstaged', v_gone, 'more', v_gone >= 10000 or cardinality(v_old) >= 1000);
+end $$;
+comment on function holdfast._tidy_stages is
+  'Remove stages that are a day old, with at most 10,000 of their rows, and the names of writes that are 30 days old; unstaged: how many rows';
 
 -- 55_gap.sql
 -- Gaps: ids that the cursor passed without finding a row.
@@ -4382,7 +4761,10 @@ begin
     v_passes := v_passes + 1;
     for v_lease in
       select l.* from holdfast.lease l join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
-      where l.token = extend.token and l.queue_id = v_queue.id and l.ids <> '{}' and not l.ids <@ v_extended order by l.part for update of l
+      where l.token = extend.token and l.queue_id = v_queue.id and l.ids <> '{}'
+        -- Hashed: the containment operator compares each with each, half a second for 10,000 messages.
+        and (v_extended = '{}' or exists (select from unnest(l.ids) i where i not in (select unnest(v_extended))))
+      order by l.part for update of l
     loop
       v_mine := case when extend.ids is null then v_lease.ids
                      else array(select i from unnest(v_lease.ids) i where i in (select unnest(extend.ids))) end;
@@ -5516,6 +5898,21 @@ comment on function holdfast.holders is 'The token, consumer and deadline under 
 create or replace function holdfast._held(token bigint, lane_id int) returns setof holdfast.delivery language plpgsql stable
 as $$
 begin
+  if _held.lane_id is null then
+    -- The only lease of its token, over a range of ids: one walk along the primary key. A claim has seen that it is not.
+    return query
+      select l.token, m.id, l.queue_name, m.payload, m.body, m.content_type, m.headers, l.priority, m.key, nullif(m.ordering_key, ''),
+             m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, l.max_deliveries),
+             m.enqueued_at, l.deadline, m.last_error, m.origin
+      from (select l.token, l.queue_name, n.priority::int, q.max_deliveries, l.deadline, l.lo, l.upto
+            from holdfast.lease l join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
+              join holdfast.lane n on n.id = l.lane_id join holdfast.queue q on q.id = l.queue_id
+            where l.token = _held.token and l.lo is not null and l.ids <> '{}' offset 0) l
+        cross join lateral (select m.* from holdfast.message m where m.id >= l.lo and m.id < l.upto order by m.id offset 0) m;
+    if found then
+      return;
+    end if;
+  end if;
   return query
     select l.token, m.id, q.name, m.payload, m.body, m.content_type, m.headers, n.priority::int, m.key, nullif(m.ordering_key, ''),
            m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, q.max_deliveries),
@@ -5662,6 +6059,129 @@ begin
   return next holdfast._entry(v_message, v_home.name, v_state);
 end $$;
 comment on function holdfast.message is 'One message of this queue, one dead letter that came from it, or how such a one ended if it was kept';
+
+-- 81_scan.sql
+-- Scanning: all messages of a queue that are in a state, by ranges of ids. For readers that share out the work.
+--
+-- Unlike browse, which shows a page of what comes next, it looks at every message of a range, and only at what is
+-- transactional: in flight is what a lease holds, ready is what nobody holds and nothing holds up. So a scan in a
+-- transaction with a fixed snapshot shows one moment, however long it takes.
+
+create or replace function holdfast._check_scan(queue holdfast.queue, state text) returns void language plpgsql stable
+as $$
+begin
+  if state is null or state not in ('ready', 'scheduled', 'blocked', 'in_flight', 'live', 'dead', 'archive', 'log') then
+    perform holdfast._fail('QH401', 'unknown state', format('Got %s.', coalesce(quote_literal(left(state, 50)), 'null')),
+      'state takes ready, scheduled, blocked, in_flight, live (these four), dead, archive or log.');
+  end if;
+  if state = 'log' and queue.kind <> 'log' then
+    perform holdfast._fail('QH603', format('"%s" is no log', queue.name), 'It is a queue: its messages end when they are acked.',
+      'Scan what is live in it; make a log with {"kind": "log"}.');
+  end if;
+  if state in ('ready', 'scheduled', 'blocked', 'in_flight', 'live') then
+    perform holdfast._work_queue(queue.name);
+  end if;
+end $$;
+comment on function holdfast._check_scan is 'Refuse a state that a queue does not have';
+
+create or replace function holdfast._scan_home(queue holdfast.queue, state text) returns holdfast.queue language plpgsql stable
+as $$
+declare
+  v_home holdfast.queue := queue;
+begin
+  if state = 'dead' then
+    select q.* into v_home from holdfast.queue q where q.name = queue.dead_letter;
+  end if;
+  return v_home;
+end $$;
+comment on function holdfast._scan_home is 'The queue that holds the messages of a state; of nulls if there is none';
+
+create or replace function holdfast._scan_live(home holdfast.queue, lane holdfast.lane, origin text, state text, lo bigint, hi bigint)
+returns setof holdfast.entry language plpgsql stable
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+  v_ours boolean := holdfast._is_ours(lane.id);
+begin
+  return query
+    select m.id, home.name, m.state, m.payload, m.body, m.content_type, m.headers, lane.priority::int, m.key, nullif(m.ordering_key, ''),
+           m.correlation_id, m.tag, coalesce(m.deliveries, 0), coalesce(m.failures, 0), coalesce(m.max_deliveries, home.max_deliveries),
+           m.enqueued_at, case when isfinite(m.due_at) then m.due_at end, m.expires_at, m.last_error, m.origin, null::timestamptz
+    from (select m.*, case when _scan_live.state in ('dead', 'log') then _scan_live.state
+                           -- In an expression it becomes a hash table, however wrong the estimates are.
+                           when m.id in (select i.id from holdfast.lease l cross join lateral unnest(l.ids) i(id)
+                                         where v_ours and l.lane_id = lane.id and i.id >= _scan_live.lo and i.id < _scan_live.hi) then 'in_flight'
+                           when m.due_at = 'infinity' then 'blocked'
+                           when m.due_at > v_now then 'scheduled'
+                           else 'ready' end as state
+          from holdfast.message m
+          where m.id >= _scan_live.lo and m.id < _scan_live.hi and m.queue_id = home.id and (_scan_live.origin is null or m.origin ->> 'queue' = _scan_live.origin)
+          order by m.id offset 0) m
+    where m.state = _scan_live.state or _scan_live.state = 'live';
+end $$;
+comment on function holdfast._scan_live is 'Messages of a lane, from one id to before another, that are in a state; origin: only dead letters that came from there';
+
+create or replace function holdfast.scan(
+  queue text, state text, lo bigint, hi bigint, since timestamptz default null, until timestamptz default null)
+returns setof holdfast.entry
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(scan.queue);
+  v_home holdfast.queue := holdfast._scan_home(v_queue, scan.state);
+  v_lane holdfast.lane;
+begin
+  perform holdfast._check_scan(v_queue, scan.state);
+  select l.* into v_lane from holdfast.lane l where l.id = lo >> 40 and l.queue_id = v_home.id;
+  if not found then
+    return;
+  end if;
+  hi := least(hi, (v_lane.id + 1)::bigint << 40);
+  if state = 'archive' then
+    return query
+      select a.id, v_queue.name, a.outcome, a.payload, a.body, a.content_type, a.headers, v_lane.priority::int, a.key, a.ordering_key,
+             a.correlation_id, a.tag, coalesce(a.deliveries, 0), coalesce(a.failures, 0), coalesce(a.max_deliveries, v_queue.max_deliveries),
+             a.enqueued_at, null::timestamptz, a.expires_at, a.last_error, a.origin, a.ended_at
+      from holdfast.archive a
+      where a.id >= lo and a.id < hi and a.queue_id = v_queue.id
+        and a.ended_at >= coalesce(since, '-infinity') and a.ended_at < coalesce(until, 'infinity')
+      order by a.id;
+    return;
+  end if;
+  return query select s.* from holdfast._scan_live(v_home, v_lane, case when state = 'dead' then v_queue.name end, state, lo, hi) s;
+end $$;
+comment on function holdfast.scan is
+  'The messages of a queue that are in a state, with ids from lo to before hi, as scan_bounds gives them; of the archive: that ended from since to before until';
+
+create or replace function holdfast.scan_bounds(
+  queue text, state text, since timestamptz default null, until timestamptz default null, first bigint default 0)
+returns table (lo bigint, hi bigint)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(scan_bounds.queue);
+  v_home holdfast.queue := holdfast._scan_home(v_queue, scan_bounds.state);
+begin
+  perform holdfast._check_scan(v_queue, scan_bounds.state);
+  if state = 'archive' then
+    return query
+      select b.lo, b.hi + 1 from holdfast.lane l cross join lateral (
+        select min(a.id) as lo, max(a.id) as hi from holdfast.archive a
+        where a.id >= greatest(first, l.id::bigint << 40) and a.id < (l.id + 1)::bigint << 40
+          and a.ended_at >= coalesce(since, '-infinity') and a.ended_at < coalesce(until, 'infinity')) b
+      where l.queue_id = v_home.id and b.lo is not null;
+    return;
+  end if;
+  return query
+    select b.lo, b.hi + 1 from holdfast.lane l cross join lateral (
+      select min(m.id) as lo, max(m.id) as hi from holdfast.message m
+      where m.id >= greatest(first, l.id::bigint << 40) and m.id < (l.id + 1)::bigint << 40) b
+    where l.queue_id = v_home.id and b.lo is not null;
+end $$;
+comment on function holdfast.scan_bounds is
+  'The ids among which scan has to look, one range a lane: from lo to before hi, and not before first';
 
 -- 82_log.sql
 -- Logs: read by sequence, retention, deletion.
@@ -6355,6 +6875,95 @@ begin
 end $$;
 comment on function holdfast.samples is 'What happened in a queue, minute by minute: the samples that ended between two times, by default in the last hour';
 
+-- 84_stream.sql
+-- For readers that keep a place: claims found again by their consumer's name, and the archive read in order.
+--
+-- claims         what a consumer of this name holds, for one that was restarted and has lost the tokens.
+-- read_archive   what ended, by (ended_at, id). ended_at is taken before the commit, so rows turn up behind others
+--                that are there already. What is shown by itself therefore stops at a time of which it is known that every
+--                transaction that may have taken an earlier one has ended (_archive_settled). Whoever ends a message
+--                has locked holdfast.queue, lane, lease or message before it looks at the clock, until it has ended.
+-- Nothing here locks a row.
+
+create or replace function holdfast.claims(queue text, consumer text)
+returns table (token bigint, messages int, first_id bigint, last_id bigint, deadline timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._work_queue(claims.queue);
+begin
+  return query
+    select s.token, sum(cardinality(s.ids))::int, min(i.lo), max(i.hi), min(s.deadline)
+    from holdfast.lane n
+      cross join lateral (select l.token, l.ids, l.deadline from holdfast.lease l
+                          where l.lane_id = n.id and l.consumer = claims.consumer and l.ids <> '{}' and holdfast._is_ours(n.id)) s
+      cross join lateral (select min(u) as lo, max(u) as hi from unnest(s.ids) u) i
+    where n.queue_id = v_queue.id
+    group by s.token order by 3, 1;
+end $$;
+comment on function holdfast.claims is 'The claims of a consumer with this name: tokens, how many messages each holds, between which ids, and until when';
+
+create or replace function holdfast._enders() returns text[] language plpgsql volatile
+as $$
+begin
+  return array(
+    select distinct k.virtualtransaction from pg_locks k
+    where k.granted and k.locktype = 'relation' and k.database = holdfast._database_oid() and k.pid is distinct from pg_backend_pid()
+      and (k.relation in ('holdfast.queue'::regclass, 'holdfast.lane'::regclass)
+           or k.relation in ('holdfast.lease'::regclass, 'holdfast.message'::regclass) and k.mode = 'RowExclusiveLock'));
+end $$;
+comment on function holdfast._enders is 'Other transactions that are open and may have ended messages';
+
+create or replace function holdfast._archive_settled(patience interval) returns timestamptz language plpgsql volatile
+as $$
+declare
+  v_began timestamptz := clock_timestamp();
+  v_at timestamptz := holdfast.now();
+  v_open text[] := holdfast._enders();
+begin
+  -- One that was prepared meanwhile goes by another name, so each of those counts.
+  while exists (select from unnest(holdfast._enders()) e where e = any (v_open) or e like '-1/%') loop
+    if clock_timestamp() > v_began + patience then
+      return '-infinity';
+    end if;
+    perform pg_sleep(0.002);
+  end loop;
+  return v_at;
+end $$;
+comment on function holdfast._archive_settled is
+  'A time before which no message can turn up any more as ended, for statements that come next; -infinity: somebody stays open';
+
+create or replace function holdfast.read_archive(
+  queue text, "from" timestamptz default null, "to" timestamptz default null, "limit" int default 100, after bigint default null)
+returns setof holdfast.entry
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(read_archive.queue);
+  v_from timestamptz := coalesce("from", '-infinity');
+  v_to timestamptz;
+begin
+  perform holdfast._check_limit("limit");
+  perform holdfast._check_replay("from", "to", null);
+  perform holdfast._check_isolation('read_archive');
+  v_to := coalesce("to", holdfast._archive_settled('500 ms'));
+  return query
+    with ahead as (
+      select f.message, sum(f.bytes) over (order by (f.message).ended_at, (f.message).id rows between unbounded preceding and 1 preceding) as bytes
+      from (select a as message, coalesce(pg_column_size(a.payload), 0) + coalesce(pg_column_size(a.body), 0) as bytes
+            from holdfast.archive a
+            where a.queue_id = v_queue.id and a.ended_at >= v_from and a.ended_at < v_to
+              and (a.ended_at, a.id) > (v_from, coalesce(read_archive.after, 0))
+            order by a.ended_at, a.id limit read_archive."limit") f
+    )
+    select e.* from ahead h cross join lateral holdfast._archived(h.message, v_queue.name) e
+    where coalesce(h.bytes, 0) < holdfast._answer_bytes() order by e.ended_at, e.id;
+end $$;
+comment on function holdfast.read_archive is
+  'What ended in a period and is kept, the first to end first. Without to: up to a time before which no more can turn up. To go on, pass the last ended_at as from and the last id as after';
+
 -- 85_maintain.sql
 -- Maintenance: what no caller waits for. Safe from any number of processes at once: each call takes lanes and queues in
 -- turn, for as long as its budget allows, and skips those that somebody else is working on.
@@ -6645,6 +7254,7 @@ begin
   v_did := holdfast._add_up(v_did, holdfast._maintain_lanes(v_began + maintain.budget));
   v_did := holdfast._add_up(v_did, holdfast._maintain_queues(greatest(v_began + maintain.budget, clock_timestamp() + maintain.budget / 2)));
   perform holdfast._tidy_limiters(holdfast.now());
+  v_did := holdfast._add_up(v_did, holdfast._tidy_stages(holdfast.now()));
   -- Last, since it may lock the archive until this transaction ends.
   v_archive := holdfast._tend_archive(holdfast.now());
   v_did := holdfast._add_up(v_did, jsonb_build_object('forgotten', v_archive -> 'forgotten', 'partitions_made', v_archive -> 'made',
@@ -7079,8 +7689,8 @@ begin
   end if;
   for v_grant in
     select * from (values
-      ('holdfast_producer', '{send,send_batch,send_many,fast_mode,now}'::text[]),
-      ('holdfast_consumer', '{read,log_stats,claim,next,ack,nack,release,extend,held,holders,listen,browse,message,queue_stats,blocked_keys,fast_mode,now}'),
+      ('holdfast_producer', '{send,send_batch,send_many,open_stage,check_staged,send_staged,drop_staged,json_errors,fast_mode,now}'::text[]),
+      ('holdfast_consumer', '{read,read_archive,log_stats,claim,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,scan,scan_bounds,queue_stats,blocked_keys,fast_mode,now}'),
       ('holdfast_monitor', '{queue_stats,queues,leases,log_stats,blocked_keys,samples,why,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
@@ -7094,6 +7704,7 @@ begin
       execute format('grant insert (queue, payload, body, content_type, headers, priority, deliver_at, expires_at, correlation_id, tag, '
                      'max_deliveries, ordering_key, key, idempotency_key) on holdfast.inbox to %I', v_grant.role);
       execute format('grant usage on sequence holdfast.inbox_n to %I', v_grant.role);
+      execute format('grant insert on holdfast.staged to %I', v_grant.role);
     end if;
   end loop;
 end $$;
@@ -7107,20 +7718,21 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '285a273319796a53c00dc889fc26aefb7370f8f1fe7de4e9173687a4c523f352', false);
+values (0, 'functions', '34eaef3ed5563e3b04099f454ba0b745b30ee00fa73bde43c6ec20925618b4ef', false);
 \else
 do $install$
 begin
     if exists (
         select from holdfast.migration as there
         full join (values
-            (1, 'b6077d8e2bce893114f45dadcbd664321036bd1716227b8d20a14604b02ef37f'),
+            (1, '621d655256ad21eeedc61bca35533d3c6a2ea035497df4b869c8ee28c7517795'),
             (2, 'ef95fee59b6cf25abea36f335abbe3e7e3ea1d8a30bd23630360956e3df67cbb'),
             (3, 'aaabdea6fd27b5a76fc56bf842bc8bc6cb5f4c8d0f1d6e76d79d1ca0fdfcad16'),
             (4, '0025768d79614e27e99ac9bf26692b128c83f5ea50462a2abaefa3d389d855ea'),
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
-            (0, '285a273319796a53c00dc889fc26aefb7370f8f1fe7de4e9173687a4c523f352')
+            (7, '09a60c0ff6493617033222a8d6b19bb93d01bceee01ea31884678ee17089afe6'),
+            (0, '34eaef3ed5563e3b04099f454ba0b745b30ee00fa73bde43c6ec20925618b4ef')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
@@ -7132,9 +7744,9 @@ $install$;
 \endif
 commit;
 \if :holdfast_absent
-\echo 'Holdfast is installed, schema version 6.'
+\echo 'Holdfast is installed, schema version 7.'
 \else
-\echo 'This version of Holdfast, schema version 6, is installed already: nothing to do.'
+\echo 'This version of Holdfast, schema version 7, is installed already: nothing to do.'
 \endif
 \set ON_ERROR_STOP :holdfast_stop
 \set QUIET :holdfast_quiet

@@ -15,6 +15,7 @@ from holdfast.client._bulk import as_object, new_message
 from holdfast.client._concurrency import AsyncMessages
 from holdfast.client._types import (
     BlockedKey,
+    Claim,
     Delivery,
     Duration,
     Entry,
@@ -277,6 +278,10 @@ class AsyncVerbs(AsyncLogVerbs):
         """Who holds these messages."""
         return await self._records(Holder, "holders", queue=queue, ids=ids)
 
+    async def claims(self, queue: str, consumer: str) -> list[Claim]:
+        """What a consumer of this name holds, with the tokens: for one that was restarted."""
+        return await self._records(Claim, "claims", queue=queue, consumer=consumer)
+
     async def leases(self, queue: str, limit: int | None = None) -> list[Lease]:
         """The open claims of a queue."""
         return await self._records(Lease, "leases", queue=queue, limit=limit)
@@ -286,6 +291,22 @@ class AsyncVerbs(AsyncLogVerbs):
     ) -> list[Entry]:
         """Look at messages, without claiming: ready, scheduled, blocked, in_flight, dead, archive."""
         return await self._records(Entry, "browse", queue=queue, state=state, limit=limit, after=after)
+
+    async def read_archive(
+        self,
+        queue: str,
+        from_: datetime | None = None,
+        to: datetime | None = None,
+        *,
+        limit: int | None = None,
+        after: int | None = None,
+    ) -> list[Entry]:
+        """What ended and is kept, the first to end first; without to, as far as no more can turn up.
+
+        To go on where a call stopped, pass the last `ended_at` as from_ and the last `id` as after.
+        """
+        period = {"from": from_, "to": to}
+        return await self._records(Entry, "read_archive", queue=queue, **period, limit=limit, after=after)
 
     async def message(self, queue: str, id: int) -> Entry | None:
         """Look at one message, also in the archive; None if it is not, or no longer, there."""

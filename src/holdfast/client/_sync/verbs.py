@@ -16,6 +16,7 @@ from holdfast.client._sync.bulk import copy_messages
 from holdfast.client._sync.logs import LogVerbs
 from holdfast.client._types import (
     BlockedKey,
+    Claim,
     Delivery,
     Duration,
     Entry,
@@ -276,6 +277,10 @@ class Verbs(LogVerbs):
         """Who holds these messages."""
         return self._records(Holder, "holders", queue=queue, ids=ids)
 
+    def claims(self, queue: str, consumer: str) -> list[Claim]:
+        """What a consumer of this name holds, with the tokens: for one that was restarted."""
+        return self._records(Claim, "claims", queue=queue, consumer=consumer)
+
     def leases(self, queue: str, limit: int | None = None) -> list[Lease]:
         """The open claims of a queue."""
         return self._records(Lease, "leases", queue=queue, limit=limit)
@@ -285,6 +290,22 @@ class Verbs(LogVerbs):
     ) -> list[Entry]:
         """Look at messages, without claiming: ready, scheduled, blocked, in_flight, dead, archive."""
         return self._records(Entry, "browse", queue=queue, state=state, limit=limit, after=after)
+
+    def read_archive(
+        self,
+        queue: str,
+        from_: datetime | None = None,
+        to: datetime | None = None,
+        *,
+        limit: int | None = None,
+        after: int | None = None,
+    ) -> list[Entry]:
+        """What ended and is kept, the first to end first; without to, as far as no more can turn up.
+
+        To go on where a call stopped, pass the last `ended_at` as from_ and the last `id` as after.
+        """
+        period = {"from": from_, "to": to}
+        return self._records(Entry, "read_archive", queue=queue, **period, limit=limit, after=after)
 
     def message(self, queue: str, id: int) -> Entry | None:
         """Look at one message, also in the archive; None if it is not, or no longer, there."""

@@ -12,6 +12,7 @@
 --   _bucket_lock       limiter id, or the negative queue id       take_rate and limited claims, for a moment
 --   _mark_lock         lane id of a log                           read, for its pair of registers, for a moment
 --   _archive_lock      0                                          maintain, for the archive; never waited for
+--   _stage_lock        0                                          maintain, for staged messages; never waited for
 --   _grave_lock        hash of a queue's name                     who names a dead-letter queue (shared), or makes one strict
 --
 -- Lock order: lines, keys, idempotency keys, each by bucket; then lanes by id or priority; then the momentary ones,
@@ -52,3 +53,7 @@ comment on function holdfast._archive_lock is 'The class of the advisory lock on
 create or replace function holdfast._grave_lock() returns int language sql immutable
   return 1215261804;
 comment on function holdfast._grave_lock is 'The class of the advisory locks on names of dead-letter queues; the object is a hash of the name';
+
+create or replace function holdfast._stage_lock() returns int language sql immutable
+  return 1215261805;
+comment on function holdfast._stage_lock is 'The class of the advisory lock on the upkeep of staged messages; the object is 0';

@@ -366,14 +366,6 @@ begin
 end $$;
 comment on function holdfast._receive is 'Turns what a statement put into the inbox into messages';
 
-do $$
-begin
-  -- A queue that is null is refused by _receive, with our own error.
-  if (select a.attnotnull from pg_attribute a where a.attrelid = 'holdfast.inbox'::regclass and a.attname = 'queue') then
-    alter table holdfast.inbox alter column queue drop not null;
-  end if;
-end $$;
-
 create or replace trigger receive after insert on holdfast.inbox
 referencing new table as arrived for each statement execute function holdfast._receive();
 

@@ -266,7 +266,10 @@ begin
     v_passes := v_passes + 1;
     for v_lease in
       select l.* from holdfast.lease l join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
-      where l.token = extend.token and l.queue_id = v_queue.id and l.ids <> '{}' and not l.ids <@ v_extended order by l.part for update of l
+      where l.token = extend.token and l.queue_id = v_queue.id and l.ids <> '{}'
+        -- Hashed: the containment operator compares each with each, half a second for 10,000 messages.
+        and (v_extended = '{}' or exists (select from unnest(l.ids) i where i not in (select unnest(v_extended))))
+      order by l.part for update of l
     loop
       v_mine := case when extend.ids is null then v_lease.ids
                      else array(select i from unnest(v_lease.ids) i where i in (select unnest(extend.ids))) end;

@@ -221,6 +221,21 @@ comment on function holdfast.holders is 'The token, consumer and deadline under 
 create or replace function holdfast._held(token bigint, lane_id int) returns setof holdfast.delivery language plpgsql stable
 as $$
 begin
+  if _held.lane_id is null then
+    -- The only lease of its token, over a range of ids: one walk along the primary key. A claim has seen that it is not.
+    return query
+      select l.token, m.id, l.queue_name, m.payload, m.body, m.content_type, m.headers, l.priority, m.key, nullif(m.ordering_key, ''),
+             m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, l.max_deliveries),
+             m.enqueued_at, l.deadline, m.last_error, m.origin
+      from (select l.token, l.queue_name, n.priority::int, q.max_deliveries, l.deadline, l.lo, l.upto
+            from holdfast.lease l join holdfast.boot b on b.lane_id = l.lane_id and holdfast._ours(b)
+              join holdfast.lane n on n.id = l.lane_id join holdfast.queue q on q.id = l.queue_id
+            where l.token = _held.token and l.lo is not null and l.ids <> '{}' offset 0) l
+        cross join lateral (select m.* from holdfast.message m where m.id >= l.lo and m.id < l.upto order by m.id offset 0) m;
+    if found then
+      return;
+    end if;
+  end if;
   return query
     select l.token, m.id, q.name, m.payload, m.body, m.content_type, m.headers, n.priority::int, m.key, nullif(m.ordering_key, ''),
            m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1, coalesce(m.max_deliveries, q.max_deliveries),

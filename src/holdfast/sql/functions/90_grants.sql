@@ -13,8 +13,8 @@ begin
   end if;
   for v_grant in
     select * from (values
-      ('holdfast_producer', '{send,send_batch,send_many,fast_mode,now}'::text[]),
-      ('holdfast_consumer', '{read,log_stats,claim,next,ack,nack,release,extend,held,holders,listen,browse,message,queue_stats,blocked_keys,fast_mode,now}'),
+      ('holdfast_producer', '{send,send_batch,send_many,open_stage,check_staged,send_staged,drop_staged,json_errors,fast_mode,now}'::text[]),
+      ('holdfast_consumer', '{read,read_archive,log_stats,claim,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,scan,scan_bounds,queue_stats,blocked_keys,fast_mode,now}'),
       ('holdfast_monitor', '{queue_stats,queues,leases,log_stats,blocked_keys,samples,why,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
@@ -28,6 +28,7 @@ begin
       execute format('grant insert (queue, payload, body, content_type, headers, priority, deliver_at, expires_at, correlation_id, tag, '
                      'max_deliveries, ordering_key, key, idempotency_key) on holdfast.inbox to %I', v_grant.role);
       execute format('grant usage on sequence holdfast.inbox_n to %I', v_grant.role);
+      execute format('grant insert on holdfast.staged to %I', v_grant.role);
     end if;
   end loop;
 end $$;

@@ -244,7 +244,7 @@ create sequence holdfast.inbox_n;
 comment on sequence holdfast.inbox_n is 'numbers the rows of the inbox';
 create unlogged table holdfast.inbox (
   n bigint primary key default nextval('holdfast.inbox_n'),
-  queue text not null,
+  queue text,  -- a null is refused when it is received, as by send_many
   payload jsonb,
   body bytea,
   content_type text,

@@ -1,0 +1,68 @@
+"""A Spark session that is ready for Holdfast: on this machine, or on a cluster that is named."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from holdfast.database import URL_VARIABLE
+
+from .java import java_home
+from .options import URL_SETTING, OptionError
+
+LOCAL = "local[*]"
+# What Spark hides in its UI, its logs and its event log: its own words, and where a database URL may stand.
+REDACTED = "(?i)secret|password|token|access[.]?key|holdfast.*url"
+SETTINGS: Mapping[str, str] = {
+    "spark.log.level": "ERROR",
+    "spark.redaction.regex": REDACTED,
+    "spark.sql.redaction.options.regex": "(?i)url",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+}
+LOCAL_SETTINGS: Mapping[str, str] = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+    "spark.ui.enabled": "false",
+}
+
+
+def make_session(
+    name: str = "holdfast", *, master: str | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start Spark, or take the session that is there. Settings given here go before those set by default."""
+    prepare_environment()
+    chosen = dict(settings or {})
+    master = master or chosen.get("spark.master") or LOCAL
+    wanted = {**SETTINGS, **(LOCAL_SETTINGS if master.startswith("local") else {}), **chosen}
+    if url := wanted.pop(URL_SETTING, None):
+        _refuse_late(url)
+        # By way of the environment, which the processes of Spark inherit and show nobody.
+        os.environ[URL_VARIABLE] = url
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in wanted.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def prepare_environment() -> None:
+    """Let Spark find Java, and its workers this Python. What the user has set stays."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def _refuse_late(url: str) -> None:
+    """Refuse a database that Spark was not started with: its processes know that one, or none."""
+    jvm = SparkContext._jvm  # outlives a session that is stopped
+    if jvm is not None and jvm.java.lang.System.getenv(URL_VARIABLE) != url:
+        raise OptionError(
+            URL_SETTING,
+            "it for a Spark that runs already, with another database or none",
+            "it before Spark starts in this process; from then on, name the database by the option url",
+        )

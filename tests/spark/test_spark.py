@@ -1,0 +1,91 @@
+"""Batches in Spark itself: refused, large, and killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from holdfast.database import URL_VARIABLE
+from holdfast.spark.java import _wheel
+from holdfast.spark.options import URL_SETTING, OptionError
+from holdfast.spark.session import make_session
+from tests.engine.engine import Engine, payloads
+from tests.spark.conftest import STARTING, Start
+from tests.spark.frames import read, write
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.verify
+
+MANY = 200_000
+
+
+def test_a_bad_row_fails_the_job_and_nothing_is_sent(
+    spark: SparkSession, database_url: str, queue: Engine
+) -> None:
+    rows = spark.range(0, 100, 1, 2).selectExpr("if(id = 77, '{', '1') as payload")
+
+    with pytest.raises(PySparkException, match="row 28: payload: invalid input syntax for type json"):
+        write(rows, database_url)
+
+    assert queue.stats()["depth"] == 0
+    assert queue.look("select count(*) from holdfast.staged") == 0
+
+
+def test_a_frame_with_other_columns_is_refused_before_a_task_runs(
+    spark: SparkSession, database_url: str, queue: Engine
+) -> None:
+    with pytest.raises(PySparkException, match="column id: got it; expected some of payload, body"):
+        write(spark.range(1), database_url)
+
+
+def test_a_database_that_spark_was_not_started_with_is_refused_late(
+    spark: SparkSession, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(URL_VARIABLE, raising=False)
+
+    with pytest.raises(OptionError, match=r"option spark.holdfast.url: got it for a Spark that runs already"):
+        make_session(settings={URL_SETTING: database_url})
+    with pytest.raises(PySparkException, match=r"option url: got nothing; .*a Spark that runs already"):
+        spark.read.format("holdfast").load("q").count()
+
+    assert URL_VARIABLE not in os.environ
+
+
+def test_200_000_ordered_keys_go_in_one_write(spark: SparkSession, database_url: str, engine: Engine) -> None:
+    engine.create("q", ordering="key")
+    rows = spark.range(0, MANY, 1, 2).selectExpr(
+        "cast(id as string) as payload", "'key ' || id as ordering_key"
+    )
+
+    write(rows, database_url)
+
+    assert engine.look("select count(distinct ordering_key) from holdfast.message") == MANY
+    assert read(spark, database_url, columns="id").count() == MANY
+
+
+def test_a_driver_killed_in_mid_write_loses_nothing_and_sends_nothing_twice(
+    queue: Engine, start: Start
+) -> None:
+    rows = 1000
+    staged = "select count(*) from holdfast.staged"
+
+    killed = start("writer", "w", rows, 600)
+    eventually(lambda: queue.look(staged) >= rows / 2, what="rows are staged", timeout=STARTING)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    assert queue.stats()["depth"] == 0
+    again = [start("writer", "w", rows, 0).wait(STARTING) for _ in range(2)]
+
+    assert again == [0, 0]
+    assert Counter(payloads(queue.claim(10_000))) == Counter(range(rows))
+    assert queue.look(staged) == 0
+
+
+def test_spark_runs_on_the_java_of_the_wheel(queue: Engine, start: Start) -> None:
+    assert start("writer", "w", 10, 0, JAVA_HOME=str(_wheel())).wait(STARTING) == 0
+    assert len(queue.claim(100)) == 10
