@@ -3184,8 +3184,12 @@ begin
     holdfast._expires_at(make_interval(secs => message.ttl), message.expires_at, at, queue.ttl),
     message.correlation_id::uuid, message.tag, message.max_deliveries, message.ordering_key, message.key, message.idempotency_key);
   perform holdfast._check_draft(v_draft, queue.max_payload);
-  perform holdfast._check_append(queue, num_nonnulls(message.priority, message.delay, message.deliver_at, message.ttl, message.expires_at,
-                                                     message.max_deliveries, message.ordering_key, message.key, message.idempotency_key));
+  if queue.kind = 'log' and num_nonnulls(message.priority, message.delay, message.deliver_at, message.ttl, message.expires_at,
+                                         message.max_deliveries, message.ordering_key, message.key, message.idempotency_key) > 0 then
+    perform holdfast._no_append(queue.name, jsonb_build_object('priority', message.priority, 'delay', message.delay,
+      'deliver_at', message.deliver_at, 'ttl', message.ttl, 'expires_at', message.expires_at, 'max_deliveries', message.max_deliveries,
+      'ordering_key', message.ordering_key, 'key', message.key, 'idempotency_key', message.idempotency_key));
+  end if;
   perform holdfast._check_order(queue, array[v_draft]);
   return v_draft;
 exception
@@ -7718,7 +7722,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '34eaef3ed5563e3b04099f454ba0b745b30ee00fa73bde43c6ec20925618b4ef', false);
+values (0, 'functions', '38827a2dafe8d91bff3beb98c5036104200a9f16b9b37a6697193fa00e07342f', false);
 \else
 do $install$
 begin
@@ -7732,7 +7736,7 @@ begin
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
             (7, '09a60c0ff6493617033222a8d6b19bb93d01bceee01ea31884678ee17089afe6'),
-            (0, '34eaef3ed5563e3b04099f454ba0b745b30ee00fa73bde43c6ec20925618b4ef')
+            (0, '38827a2dafe8d91bff3beb98c5036104200a9f16b9b37a6697193fa00e07342f')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

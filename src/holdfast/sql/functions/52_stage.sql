@@ -77,8 +77,12 @@ begin
     holdfast._expires_at(make_interval(secs => message.ttl), message.expires_at, at, queue.ttl),
     message.correlation_id::uuid, message.tag, message.max_deliveries, message.ordering_key, message.key, message.idempotency_key);
   perform holdfast._check_draft(v_draft, queue.max_payload);
-  perform holdfast._check_append(queue, num_nonnulls(message.priority, message.delay, message.deliver_at, message.ttl, message.expires_at,
-                                                     message.max_deliveries, message.ordering_key, message.key, message.idempotency_key));
+  if queue.kind = 'log' and num_nonnulls(message.priority, message.delay, message.deliver_at, message.ttl, message.expires_at,
+                                         message.max_deliveries, message.ordering_key, message.key, message.idempotency_key) > 0 then
+    perform holdfast._no_append(queue.name, jsonb_build_object('priority', message.priority, 'delay', message.delay,
+      'deliver_at', message.deliver_at, 'ttl', message.ttl, 'expires_at', message.expires_at, 'max_deliveries', message.max_deliveries,
+      'ordering_key', message.ordering_key, 'key', message.key, 'idempotency_key', message.idempotency_key));
+  end if;
   perform holdfast._check_order(queue, array[v_draft]);
   return v_draft;
 exception
