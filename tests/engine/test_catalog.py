@@ -9,6 +9,7 @@
 6. Arguments have the names and order of the contract.
 7. No exception block in the hot verbs: it would cost a subtransaction.
 8. Every use of advisory locks has a class of its own, and no function makes one up.
+9. A function calls no function that is not there: PL/pgSQL finds out only when it comes to the call.
 """
 
 from __future__ import annotations
@@ -440,3 +441,18 @@ def test_every_use_of_advisory_locks_has_a_class_of_its_own(
 
     assert len(set(numbers)) == len(classes) == 10
     assert made_up == {"_lock_keys": {"class"}}
+
+
+def test_no_function_calls_one_that_is_not_there(conn: Conn) -> None:
+    missing = conn.execute(
+        """
+        select p.proname, called.name
+        from pg_proc p cross join lateral (
+          select distinct (regexp_matches(p.prosrc, 'holdfast\\.(\\w+)\\(', 'g'))[1] as name) called
+        where p.pronamespace = 'holdfast'::regnamespace
+          and not exists (select from pg_proc f
+                          where f.pronamespace = 'holdfast'::regnamespace and f.proname = called.name)
+        """
+    ).fetchall()
+
+    assert missing == []
