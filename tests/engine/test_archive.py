@@ -113,8 +113,10 @@ def test_a_kept_message_has_all_that_it_had(kept: Engine) -> None:
     )
     kept.settle("nack", kept.claim_one()["token"], error="once")
     kept.at(T0 + 10 * SECOND)
+    token = kept.claim_one(consumer="w")["token"]
+    kept.at(T0 + 15 * SECOND)
 
-    kept.settle("ack", kept.claim_one()["token"])
+    kept.settle("ack", token)
 
     (row,) = kept.rows("message", queue="q", id=id)
     assert row == {
@@ -138,8 +140,32 @@ def test_a_kept_message_has_all_that_it_had(kept: Engine) -> None:
         "expires_at": T0 + timedelta(hours=1),
         "last_error": "once",
         "origin": None,
-        "ended_at": T0 + 10 * SECOND,
+        "ended_at": T0 + 15 * SECOND,
+        "consumer": "w",
+        "claimed_at": T0 + 10 * SECOND,
     }
+
+
+def test_an_extend_or_a_split_does_not_change_since_when_it_was_held(kept: Engine) -> None:
+    kept.send_numbers(3)
+    deliveries = kept.claim(3, consumer="w")
+    token, ids = deliveries[0]["token"], [row["id"] for row in deliveries]
+    kept.at(T0 + 5 * SECOND)
+    kept.settle("extend", token, ids[:1])
+    kept.settle("extend", token)
+
+    kept.settle("ack", token)
+
+    rows = kept.rows("browse", queue="q", state="archive")
+    assert [(row["consumer"], row["claimed_at"]) for row in rows] == [("w", T0)] * 3
+
+
+@pytest.mark.parametrize("outcome", [name for name in OUTCOMES if name != "done"])
+def test_only_what_is_done_was_done_by_somebody(kept: Engine, outcome: str) -> None:
+    id = ENDS[outcome](kept)
+
+    (row,) = kept.rows("message", queue="q", id=id)
+    assert (row["consumer"], row["claimed_at"]) == (None, None)
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)

@@ -90,6 +90,8 @@ def test_an_entry_tells_everything(queue: Engine) -> None:
         "last_error": "boom",
         "origin": None,
         "ended_at": None,
+        "consumer": None,
+        "claimed_at": None,
     }
 
 

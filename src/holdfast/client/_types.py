@@ -84,6 +84,8 @@ class Entry:
     last_error: str | None
     origin: dict[str, Json] | None
     ended_at: datetime | None = None
+    consumer: str | None = None
+    claimed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ log = logging.getLogger("holdfast.spark")
 DELIVERED = {
     name: COLUMNS[name]
     for name in COLUMNS
-    if name not in {"state", "failures", "due_at", "expires_at", "ended_at", "seq"}
+    if name not in {"state", "failures", "due_at", "expires_at", "ended_at", "consumer", "claimed_at", "seq"}
 }
 DRAIN_PATIENCE = 10.0  # seconds: for messages that are there but cannot be claimed at once
 DRAIN_PAUSE = 0.05  # seconds

@@ -44,6 +44,8 @@ COLUMNS: Mapping[str, DataType] = MappingProxyType(
         "last_error": StringType(),
         "origin": StringType(),
         "ended_at": TimestampType(),
+        "consumer": StringType(),
+        "claimed_at": TimestampType(),
         "seq": LongType(),
     }
 )

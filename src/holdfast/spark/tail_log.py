@@ -24,6 +24,8 @@ UNRECORDED = {"state", "priority", "key", "ordering_key", "deliveries", "failure
     "due_at",
     "expires_at",
     "ended_at",
+    "consumer",
+    "claimed_at",
 }
 RECORDED = {name: COLUMNS[name] for name in COLUMNS if name not in UNRECORDED}
 LAST = (1 << 40) - 1  # the highest sequence number there can be

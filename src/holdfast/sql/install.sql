@@ -656,6 +656,27 @@ comment on table holdfast.write is 'Writes that were sent; kept for 30 days';
 insert into holdfast.migration (version, name, checksum, breaking)
 values (7, 'staging', '09a60c0ff6493617033222a8d6b19bb93d01bceee01ea31884678ee17089afe6', false);
 
+-- ==================== 0008 claimed ====================
+
+-- Who did it, and how long it took: a kept message tells which consumer ended it, and since when that one had it.
+--
+-- lease.claimed_at                     when the claim took the lane; an extend does not change it. null: an older lease
+-- archive.consumer, archive.claimed_at of the delivery that ended a message as done; null for other ends
+
+alter table holdfast.lease add column claimed_at timestamptz;
+comment on column holdfast.lease.claimed_at is 'when its messages were claimed';
+
+alter table holdfast.archive add column consumer text, add column claimed_at timestamptz;
+comment on column holdfast.archive.consumer is 'of a message that is done: who acked it, as the claim named itself';
+comment on column holdfast.archive.claimed_at is 'of a message that is done: when it was claimed for the last time';
+
+alter type holdfast.entry add attribute consumer text, add attribute claimed_at timestamptz;
+
+drop function if exists holdfast._end(int, bigint[], text, timestamptz);
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (8, 'claimed', '61d7ac39bc06745d8cd305df101595b4ab4177f4ad71037af060fdbc5bf5f3de', false);
+
 -- ==================== 0000 functions ====================
 
 -- 10_clock.sql
@@ -1871,8 +1892,9 @@ end $$;
 -- A queue that keeps an outcome has its messages go to the archive in the same statement: what was deleted is what was
 -- kept, whoever else is at them. The queue in which a message lies when it ends decides.
 
-create or replace function holdfast._end(queue_id int, ids bigint[], outcome text, at timestamptz) returns bigint[]
-language plpgsql volatile
+create or replace function holdfast._end(
+  queue_id int, ids bigint[], outcome text, at timestamptz, consumer text default null, claimed_at timestamptz default null)
+returns bigint[] language plpgsql volatile
 as $$
 declare
   v_kept boolean := exists (select from holdfast.queue q where q.id = _end.queue_id and _end.outcome = any (q.keep));
@@ -1887,11 +1909,12 @@ begin
     ), kept as (
       insert into holdfast.archive (id, queue_id, outcome, ended_at, deliveries, enqueued_at, due_at, expires_at, payload, body,
                                     content_type, headers, tag, correlation_id, key, idempotency_key, payload_hash, ordering_key,
-                                    order_no, failures, max_deliveries, last_error, origin)
+                                    order_no, failures, max_deliveries, last_error, origin, consumer, claimed_at)
       -- The delivery that an ack ends was not counted yet.
       select e.id, e.queue_id, _end.outcome, at, case when _end.outcome = 'done' then coalesce(e.deliveries, 0) + 1 else e.deliveries end,
              e.enqueued_at, e.due_at, e.expires_at, e.payload, e.body, e.content_type, e.headers, e.tag, e.correlation_id, e.key,
-             e.idempotency_key, e.payload_hash, e.ordering_key, e.order_no, e.failures, e.max_deliveries, e.last_error, e.origin
+             e.idempotency_key, e.payload_hash, e.ordering_key, e.order_no, e.failures, e.max_deliveries, e.last_error, e.origin,
+             _end.consumer, _end.claimed_at
       from ended e
     )
     select coalesce(array_agg(e.id order by e.id), '{}'), array_agg(e.ordering_key) filter (where e.ordering_key is not null),
@@ -1913,7 +1936,7 @@ begin
   perform holdfast._count(_end.queue_id, _end.outcome, cardinality(v_ended));
   return v_ended;
 end $$;
-comment on function holdfast._end is 'End messages as done, expired, failed or discarded, and keep them if the queue says so; returns those that were there';
+comment on function holdfast._end is 'End messages as done, expired, failed or discarded, and keep them if the queue says so, with who did it and since when; returns those that were there';
 
 create or replace function holdfast._still_alive(queue holdfast.queue, ids bigint[], at timestamptz) returns bigint[] language plpgsql volatile
 as $$
@@ -2118,7 +2141,8 @@ create or replace function holdfast._archived(message holdfast.archive, queue te
           (select l.priority::int from holdfast.lane l where l.id = (message).id >> 40), (message).key, (message).ordering_key,
           (message).correlation_id, (message).tag, coalesce((message).deliveries, 0), coalesce((message).failures, 0),
           coalesce((message).max_deliveries, (select q.max_deliveries from holdfast.queue q where q.id = (message).queue_id)),
-          (message).enqueued_at, null, (message).expires_at, (message).last_error, (message).origin, (message).ended_at)::holdfast.entry;
+          (message).enqueued_at, null, (message).expires_at, (message).last_error, (message).origin, (message).ended_at,
+          (message).consumer, (message).claimed_at)::holdfast.entry;
 comment on function holdfast._archived is 'A message of the archive as a report shows it: its state is how it ended';
 
 create or replace function holdfast._archived_of(lane holdfast.lane, after bigint, "limit" int) returns setof holdfast.archive
@@ -4092,9 +4116,10 @@ begin
     end if;
   end if;
   -- A cursor that only passed messages which cannot be taken leaves a lease without ids, for the next claim to go on from.
-  insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, handed, made_by)
+  insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, claimed_at, deadline, ids, scattered, upto,
+                              handed, made_by)
   select _take_with_care.token, p.part, v_lane.queue_id, v_lane.id, v_lane.queue_name, v_lane.booted, v_lane.cursor, _take_with_care.consumer,
-         _take_with_care.deadline, coalesce(p.ids, '{}'), case when p.upto = 0 then p.ids end, p.upto,
+         at, _take_with_care.deadline, coalesce(p.ids, '{}'), case when p.upto = 0 then p.ids end, p.upto,
          _take_with_care.handed + coalesce(cardinality(v_fresh.ids || v_other), 0), pg_current_xact_id()
   from (values (v_lane.id, v_fresh.ids, v_fresh.upto), (-v_lane.id, v_other, 0)) p(part, ids, upto)
   where p.ids is not null or p.upto > v_start;
@@ -4286,9 +4311,10 @@ begin
 
     if v_ids is not null then
       v_taken := cardinality(v_ids);
-      insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, lo, upto, handed, made_by)
+      insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, claimed_at, deadline, ids, lo, upto, handed,
+                                  made_by)
       select v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.queue, v_lane.fence, v_lane.cursor, claim.consumer,
-             v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, v_handed + v_taken, pg_current_xact_id()
+             v_now, v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, v_handed + v_taken, pg_current_xact_id()
       -- Whoever makes a queue ordered holds its lanes: under the lock it is known whether that happened since the lane was read.
       from holdfast.lane l where l.id = v_lane.id and l.plain;
       v_ids := case when found then v_ids end;
@@ -4603,6 +4629,8 @@ declare
   v_done bigint[];
   v_now timestamptz;
   v_queue holdfast.queue;
+  v_consumer text;
+  v_claimed_at timestamptz;
 begin
   -- The plain case: a token with one lease over a range of ids, settled as a whole. Above the cursor register it must
   -- stay, empty; the two conditions on the register exclude each other, and it moves upwards only.
@@ -4630,10 +4658,15 @@ begin
     -- Discarded at the moment of the claim. Of several it is not known which, only that not all are there: enough for strict.
     return holdfast._settlement(v_owned, v_owned, '{}', strict);
   end if;
-  v_owned := holdfast._unlease(ack.queue, ack.token, ack.ids, strict);
   v_queue := holdfast._queue(ack.queue);
+  if 'done' = any (v_queue.keep) then
+    -- Before the lease is gone.
+    select max(l.consumer), min(l.claimed_at) into v_consumer, v_claimed_at from holdfast.lease l
+    where l.token = ack.token and l.queue_id = v_queue.id;
+  end if;
+  v_owned := holdfast._unlease(ack.queue, ack.token, ack.ids, strict);
   v_now := holdfast.now();
-  v_done := holdfast._end(v_queue.id, holdfast._still_alive(v_queue, v_owned, v_now), 'done', v_now);
+  v_done := holdfast._end(v_queue.id, holdfast._still_alive(v_queue, v_owned, v_now), 'done', v_now, v_consumer, v_claimed_at);
   return holdfast._settlement(ack.ids, v_owned, v_done, strict);
 end $$;
 comment on function holdfast.ack is 'These messages (null: all under the token) are done: they end here';
@@ -4735,9 +4768,10 @@ begin
   update holdfast.lease l set ids = array(select i from unnest(lease.ids) i where i not in (select unnest(_extend_lease.ids))), lo = null
   where l.token = lease.token and l.part = lease.part;
   loop
-    insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, handed, made_by)
+    insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, claimed_at, deadline, ids, scattered, upto,
+                                handed, made_by)
     values (lease.token, holdfast._split_part(), lease.queue_id, lease.lane_id, lease.queue_name, lease.booted, lease.cursor, lease.consumer,
-            _extend_lease.deadline, _extend_lease.ids, _extend_lease.ids, 0, lease.handed, pg_current_xact_id())
+            lease.claimed_at, _extend_lease.deadline, _extend_lease.ids, _extend_lease.ids, 0, lease.handed, pg_current_xact_id())
     on conflict do nothing;
     exit when found;
   end loop;
@@ -5945,7 +5979,7 @@ create or replace function holdfast._entry(message holdfast.message, queue text,
           (message).correlation_id, (message).tag, coalesce((message).deliveries, 0), coalesce((message).failures, 0),
           coalesce((message).max_deliveries, (select q.max_deliveries from holdfast.queue q where q.id = (message).queue_id)),
           (message).enqueued_at, case when isfinite((message).due_at) then (message).due_at end, (message).expires_at,
-          (message).last_error, (message).origin, null)::holdfast.entry;
+          (message).last_error, (message).origin, null, null, null)::holdfast.entry;
 comment on function holdfast._entry is 'A message as a report shows it';
 
 create or replace function holdfast._of_state(lane holdfast.lane, state text, after bigint, "limit" int, at timestamptz)
@@ -6110,7 +6144,8 @@ begin
   return query
     select m.id, home.name, m.state, m.payload, m.body, m.content_type, m.headers, lane.priority::int, m.key, nullif(m.ordering_key, ''),
            m.correlation_id, m.tag, coalesce(m.deliveries, 0), coalesce(m.failures, 0), coalesce(m.max_deliveries, home.max_deliveries),
-           m.enqueued_at, case when isfinite(m.due_at) then m.due_at end, m.expires_at, m.last_error, m.origin, null::timestamptz
+           m.enqueued_at, case when isfinite(m.due_at) then m.due_at end, m.expires_at, m.last_error, m.origin, null::timestamptz, null::text,
+           null::timestamptz
     from (select m.*, case when _scan_live.state in ('dead', 'log') then _scan_live.state
                            -- In an expression it becomes a hash table, however wrong the estimates are.
                            when m.id in (select i.id from holdfast.lease l cross join lateral unnest(l.ids) i(id)
@@ -6146,7 +6181,7 @@ begin
     return query
       select a.id, v_queue.name, a.outcome, a.payload, a.body, a.content_type, a.headers, v_lane.priority::int, a.key, a.ordering_key,
              a.correlation_id, a.tag, coalesce(a.deliveries, 0), coalesce(a.failures, 0), coalesce(a.max_deliveries, v_queue.max_deliveries),
-             a.enqueued_at, null::timestamptz, a.expires_at, a.last_error, a.origin, a.ended_at
+             a.enqueued_at, null::timestamptz, a.expires_at, a.last_error, a.origin, a.ended_at, a.consumer, a.claimed_at
       from holdfast.archive a
       where a.id >= lo and a.id < hi and a.queue_id = v_queue.id
         and a.ended_at >= coalesce(since, '-infinity') and a.ended_at < coalesce(until, 'infinity')
@@ -7722,7 +7757,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '38827a2dafe8d91bff3beb98c5036104200a9f16b9b37a6697193fa00e07342f', false);
+values (0, 'functions', 'e5c7abd039b15ba3620923ba0bbe45720cc71887dc786e79822ddb77f79d6932', false);
 \else
 do $install$
 begin
@@ -7736,7 +7771,8 @@ begin
             (5, 'f31818a9d12522779b03c861a36a92310cd555ba46dd3e22826385b2d1abb74f'),
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
             (7, '09a60c0ff6493617033222a8d6b19bb93d01bceee01ea31884678ee17089afe6'),
-            (0, '38827a2dafe8d91bff3beb98c5036104200a9f16b9b37a6697193fa00e07342f')
+            (8, '61d7ac39bc06745d8cd305df101595b4ab4177f4ad71037af060fdbc5bf5f3de'),
+            (0, 'e5c7abd039b15ba3620923ba0bbe45720cc71887dc786e79822ddb77f79d6932')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
@@ -7748,9 +7784,9 @@ $install$;
 \endif
 commit;
 \if :holdfast_absent
-\echo 'Holdfast is installed, schema version 7.'
+\echo 'Holdfast is installed, schema version 8.'
 \else
-\echo 'This version of Holdfast, schema version 7, is installed already: nothing to do.'
+\echo 'This version of Holdfast, schema version 8, is installed already: nothing to do.'
 \endif
 \set ON_ERROR_STOP :holdfast_stop
 \set QUIET :holdfast_quiet

@@ -3,8 +3,9 @@
 -- A queue that keeps an outcome has its messages go to the archive in the same statement: what was deleted is what was
 -- kept, whoever else is at them. The queue in which a message lies when it ends decides.
 
-create or replace function holdfast._end(queue_id int, ids bigint[], outcome text, at timestamptz) returns bigint[]
-language plpgsql volatile
+create or replace function holdfast._end(
+  queue_id int, ids bigint[], outcome text, at timestamptz, consumer text default null, claimed_at timestamptz default null)
+returns bigint[] language plpgsql volatile
 as $$
 declare
   v_kept boolean := exists (select from holdfast.queue q where q.id = _end.queue_id and _end.outcome = any (q.keep));
@@ -19,11 +20,12 @@ begin
     ), kept as (
       insert into holdfast.archive (id, queue_id, outcome, ended_at, deliveries, enqueued_at, due_at, expires_at, payload, body,
                                     content_type, headers, tag, correlation_id, key, idempotency_key, payload_hash, ordering_key,
-                                    order_no, failures, max_deliveries, last_error, origin)
+                                    order_no, failures, max_deliveries, last_error, origin, consumer, claimed_at)
       -- The delivery that an ack ends was not counted yet.
       select e.id, e.queue_id, _end.outcome, at, case when _end.outcome = 'done' then coalesce(e.deliveries, 0) + 1 else e.deliveries end,
              e.enqueued_at, e.due_at, e.expires_at, e.payload, e.body, e.content_type, e.headers, e.tag, e.correlation_id, e.key,
-             e.idempotency_key, e.payload_hash, e.ordering_key, e.order_no, e.failures, e.max_deliveries, e.last_error, e.origin
+             e.idempotency_key, e.payload_hash, e.ordering_key, e.order_no, e.failures, e.max_deliveries, e.last_error, e.origin,
+             _end.consumer, _end.claimed_at
       from ended e
     )
     select coalesce(array_agg(e.id order by e.id), '{}'), array_agg(e.ordering_key) filter (where e.ordering_key is not null),
@@ -45,7 +47,7 @@ begin
   perform holdfast._count(_end.queue_id, _end.outcome, cardinality(v_ended));
   return v_ended;
 end $$;
-comment on function holdfast._end is 'End messages as done, expired, failed or discarded, and keep them if the queue says so; returns those that were there';
+comment on function holdfast._end is 'End messages as done, expired, failed or discarded, and keep them if the queue says so, with who did it and since when; returns those that were there';
 
 create or replace function holdfast._still_alive(queue holdfast.queue, ids bigint[], at timestamptz) returns bigint[] language plpgsql volatile
 as $$

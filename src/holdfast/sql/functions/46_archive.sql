@@ -149,7 +149,8 @@ create or replace function holdfast._archived(message holdfast.archive, queue te
           (select l.priority::int from holdfast.lane l where l.id = (message).id >> 40), (message).key, (message).ordering_key,
           (message).correlation_id, (message).tag, coalesce((message).deliveries, 0), coalesce((message).failures, 0),
           coalesce((message).max_deliveries, (select q.max_deliveries from holdfast.queue q where q.id = (message).queue_id)),
-          (message).enqueued_at, null, (message).expires_at, (message).last_error, (message).origin, (message).ended_at)::holdfast.entry;
+          (message).enqueued_at, null, (message).expires_at, (message).last_error, (message).origin, (message).ended_at,
+          (message).consumer, (message).claimed_at)::holdfast.entry;
 comment on function holdfast._archived is 'A message of the archive as a report shows it: its state is how it ended';
 
 create or replace function holdfast._archived_of(lane holdfast.lane, after bigint, "limit" int) returns setof holdfast.archive

@@ -257,9 +257,10 @@ begin
     end if;
   end if;
   -- A cursor that only passed messages which cannot be taken leaves a lease without ids, for the next claim to go on from.
-  insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, handed, made_by)
+  insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, claimed_at, deadline, ids, scattered, upto,
+                              handed, made_by)
   select _take_with_care.token, p.part, v_lane.queue_id, v_lane.id, v_lane.queue_name, v_lane.booted, v_lane.cursor, _take_with_care.consumer,
-         _take_with_care.deadline, coalesce(p.ids, '{}'), case when p.upto = 0 then p.ids end, p.upto,
+         at, _take_with_care.deadline, coalesce(p.ids, '{}'), case when p.upto = 0 then p.ids end, p.upto,
          _take_with_care.handed + coalesce(cardinality(v_fresh.ids || v_other), 0), pg_current_xact_id()
   from (values (v_lane.id, v_fresh.ids, v_fresh.upto), (-v_lane.id, v_other, 0)) p(part, ids, upto)
   where p.ids is not null or p.upto > v_start;
@@ -451,9 +452,10 @@ begin
 
     if v_ids is not null then
       v_taken := cardinality(v_ids);
-      insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, lo, upto, handed, made_by)
+      insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, claimed_at, deadline, ids, lo, upto, handed,
+                                  made_by)
       select v_token, v_lane.id, v_lane.queue_id, v_lane.id, claim.queue, v_lane.fence, v_lane.cursor, claim.consumer,
-             v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, v_handed + v_taken, pg_current_xact_id()
+             v_now, v_deadline, v_ids, case when v_taken = claim.max then v_start end, v_start + v_taken, v_handed + v_taken, pg_current_xact_id()
       -- Whoever makes a queue ordered holds its lanes: under the lock it is known whether that happened since the lane was read.
       from holdfast.lane l where l.id = v_lane.id and l.plain;
       v_ids := case when found then v_ids end;

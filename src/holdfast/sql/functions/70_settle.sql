@@ -104,6 +104,8 @@ declare
   v_done bigint[];
   v_now timestamptz;
   v_queue holdfast.queue;
+  v_consumer text;
+  v_claimed_at timestamptz;
 begin
   -- The plain case: a token with one lease over a range of ids, settled as a whole. Above the cursor register it must
   -- stay, empty; the two conditions on the register exclude each other, and it moves upwards only.
@@ -131,10 +133,15 @@ begin
     -- Discarded at the moment of the claim. Of several it is not known which, only that not all are there: enough for strict.
     return holdfast._settlement(v_owned, v_owned, '{}', strict);
   end if;
-  v_owned := holdfast._unlease(ack.queue, ack.token, ack.ids, strict);
   v_queue := holdfast._queue(ack.queue);
+  if 'done' = any (v_queue.keep) then
+    -- Before the lease is gone.
+    select max(l.consumer), min(l.claimed_at) into v_consumer, v_claimed_at from holdfast.lease l
+    where l.token = ack.token and l.queue_id = v_queue.id;
+  end if;
+  v_owned := holdfast._unlease(ack.queue, ack.token, ack.ids, strict);
   v_now := holdfast.now();
-  v_done := holdfast._end(v_queue.id, holdfast._still_alive(v_queue, v_owned, v_now), 'done', v_now);
+  v_done := holdfast._end(v_queue.id, holdfast._still_alive(v_queue, v_owned, v_now), 'done', v_now, v_consumer, v_claimed_at);
   return holdfast._settlement(ack.ids, v_owned, v_done, strict);
 end $$;
 comment on function holdfast.ack is 'These messages (null: all under the token) are done: they end here';
@@ -236,9 +243,10 @@ begin
   update holdfast.lease l set ids = array(select i from unnest(lease.ids) i where i not in (select unnest(_extend_lease.ids))), lo = null
   where l.token = lease.token and l.part = lease.part;
   loop
-    insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, deadline, ids, scattered, upto, handed, made_by)
+    insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, claimed_at, deadline, ids, scattered, upto,
+                                handed, made_by)
     values (lease.token, holdfast._split_part(), lease.queue_id, lease.lane_id, lease.queue_name, lease.booted, lease.cursor, lease.consumer,
-            _extend_lease.deadline, _extend_lease.ids, _extend_lease.ids, 0, lease.handed, pg_current_xact_id())
+            lease.claimed_at, _extend_lease.deadline, _extend_lease.ids, _extend_lease.ids, 0, lease.handed, pg_current_xact_id())
     on conflict do nothing;
     exit when found;
   end loop;

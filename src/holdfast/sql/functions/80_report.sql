@@ -264,7 +264,7 @@ create or replace function holdfast._entry(message holdfast.message, queue text,
           (message).correlation_id, (message).tag, coalesce((message).deliveries, 0), coalesce((message).failures, 0),
           coalesce((message).max_deliveries, (select q.max_deliveries from holdfast.queue q where q.id = (message).queue_id)),
           (message).enqueued_at, case when isfinite((message).due_at) then (message).due_at end, (message).expires_at,
-          (message).last_error, (message).origin, null)::holdfast.entry;
+          (message).last_error, (message).origin, null, null, null)::holdfast.entry;
 comment on function holdfast._entry is 'A message as a report shows it';
 
 create or replace function holdfast._of_state(lane holdfast.lane, state text, after bigint, "limit" int, at timestamptz)

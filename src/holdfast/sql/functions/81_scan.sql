@@ -43,7 +43,8 @@ begin
   return query
     select m.id, home.name, m.state, m.payload, m.body, m.content_type, m.headers, lane.priority::int, m.key, nullif(m.ordering_key, ''),
            m.correlation_id, m.tag, coalesce(m.deliveries, 0), coalesce(m.failures, 0), coalesce(m.max_deliveries, home.max_deliveries),
-           m.enqueued_at, case when isfinite(m.due_at) then m.due_at end, m.expires_at, m.last_error, m.origin, null::timestamptz
+           m.enqueued_at, case when isfinite(m.due_at) then m.due_at end, m.expires_at, m.last_error, m.origin, null::timestamptz, null::text,
+           null::timestamptz
     from (select m.*, case when _scan_live.state in ('dead', 'log') then _scan_live.state
                            -- In an expression it becomes a hash table, however wrong the estimates are.
                            when m.id in (select i.id from holdfast.lease l cross join lateral unnest(l.ids) i(id)
@@ -79,7 +80,7 @@ begin
     return query
       select a.id, v_queue.name, a.outcome, a.payload, a.body, a.content_type, a.headers, v_lane.priority::int, a.key, a.ordering_key,
              a.correlation_id, a.tag, coalesce(a.deliveries, 0), coalesce(a.failures, 0), coalesce(a.max_deliveries, v_queue.max_deliveries),
-             a.enqueued_at, null::timestamptz, a.expires_at, a.last_error, a.origin, a.ended_at
+             a.enqueued_at, null::timestamptz, a.expires_at, a.last_error, a.origin, a.ended_at, a.consumer, a.claimed_at
       from holdfast.archive a
       where a.id >= lo and a.id < hi and a.queue_id = v_queue.id
         and a.ended_at >= coalesce(since, '-infinity') and a.ended_at < coalesce(until, 'infinity')
