@@ -17,6 +17,9 @@ from ._output import Output
 # SQLSTATE classes that mean: there is no working connection to the database.
 UNREACHABLE = ("08", "28", "3D", "57")
 
+# What the extra spark brings, as far as it is imported.
+SPARK = frozenset({"adbc_driver_manager", "adbc_driver_postgresql", "pandas", "py4j", "pyarrow", "pyspark"})
+
 
 class ExitCode(IntEnum):
     """What the exit code says."""
@@ -45,6 +48,11 @@ def ended(output: Output) -> Iterator[None]:
         if isinstance(error, BrokenPipeError):
             raise
         output.error(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        raise typer.Exit(ExitCode.ERROR) from error
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in SPARK:
+            raise
+        output.error("pipelines need Spark, which is not installed", hint="pip install 'holdfast[spark]'")
         raise typer.Exit(ExitCode.ERROR) from error
     except KeyboardInterrupt as error:
         output.note("Interrupted.")

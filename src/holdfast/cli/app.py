@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import archive, dead, key, log, message, queue, rate, schema, settle, stats, up, upkeep
+from . import archive, dead, key, log, message, pipeline, queue, rate, schema, settle, stats, up, upkeep
 from ._command import DatabaseUrl, Globals, Json
 from ._usage import Root
 
@@ -53,3 +53,4 @@ archive.register(app, queue.app)
 app.add_typer(queue.app, name="queue")
 app.add_typer(dead.app, name="dead")
 app.add_typer(log.app, name="log")
+app.add_typer(pipeline.app, name="pipeline")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
+from typing import Any
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from holdfast.database import URL_VARIABLE
 
 from .java import java_home
-from .options import URL_SETTING, OptionError
+from .options import URL_SETTING, OptionError, Secret
 
 LOCAL = "local[*]"
 # What Spark hides in its UI, its logs and its event log: its own words, and where a database URL may stand.
@@ -33,9 +36,16 @@ LOCAL_SETTINGS: Mapping[str, str] = {
 
 
 def make_session(
-    name: str = "holdfast", *, master: str | None = None, settings: Mapping[str, str] | None = None
+    name: str = "holdfast",
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    quiet: bool = False,
 ) -> SparkSession:
-    """Start Spark, or take the session that is there. Settings given here go before those set by default."""
+    """Start Spark, or take the session that is there. Settings given here go before those set by default.
+
+    quiet: what Spark and its workers write to stderr is thrown away, as long as this process lives.
+    """
     prepare_environment()
     chosen = dict(settings or {})
     master = master or chosen.get("spark.master") or LOCAL
@@ -44,10 +54,17 @@ def make_session(
         _refuse_late(url)
         # By way of the environment, which the processes of Spark inherit and show nobody.
         os.environ[URL_VARIABLE] = url
+    if quiet and SparkContext._gateway is None:
+        conf = SparkConf(loadDefaults=False).setAll([*wanted.items(), ("spark.master", master)])
+        SparkContext._ensure_initialized(gateway=_launched(conf))
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in wanted.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _launched(conf: SparkConf) -> Any:
+    return launch_gateway(conf, {"stderr": subprocess.DEVNULL})  # type: ignore[no-untyped-call]
 
 
 def prepare_environment() -> None:
@@ -57,10 +74,15 @@ def prepare_environment() -> None:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
+def started_with(url: Secret) -> bool:
+    """Whether the processes of Spark know this database from their environment."""
+    jvm = SparkContext._jvm  # outlives a session that is stopped
+    return jvm is not None and bool(jvm.java.lang.System.getenv(URL_VARIABLE) == url.reveal())
+
+
 def _refuse_late(url: str) -> None:
     """Refuse a database that Spark was not started with: its processes know that one, or none."""
-    jvm = SparkContext._jvm  # outlives a session that is stopped
-    if jvm is not None and jvm.java.lang.System.getenv(URL_VARIABLE) != url:
+    if SparkContext._jvm is not None and not started_with(Secret(url)):
         raise OptionError(
             URL_SETTING,
             "it for a Spark that runs already, with another database or none",

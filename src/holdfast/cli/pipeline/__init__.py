@@ -1,9 +1,22 @@
-"""holdfast pipeline: Spark jobs over queues. A module for each job, with its options."""
+"""holdfast pipeline: Spark jobs over queues.
+
+A job has a module here with its options, which are plain typer, and a class in holdfast.spark.pipelines that
+does the work. To add one: copy `function.py`, import the class in the command's function, never at the top
+(the command line works without Spark), hand it to launch(), and name the module in JOBS.
+"""
 
 from __future__ import annotations
 
 import typer
 
+from . import function
+from ._jobs import Jobs
+
+JOBS = (function,)
+
 app = typer.Typer(help="Spark jobs over queues.", no_args_is_help=True)
-run = typer.Typer(help="Run a pipeline.", no_args_is_help=True)
+run = typer.Typer(cls=Jobs, help="Run a pipeline.", no_args_is_help=True)
 app.add_typer(run, name="run")
+
+for job in JOBS:
+    job.register(run)

@@ -1,0 +1,84 @@
+"""What went wrong, in a line that helps: errors of Spark wrap those of Python and Java, many lines deep."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from holdfast.client import HoldfastError
+
+TRACEBACK = "Traceback (most recent call last):"
+PYTHON_ERROR = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*): (?P<text>.*)$")
+JAVA_CAUSE = re.compile(r"^Caused by: (?P<kind>[\w.$]+): (?P<text>.+)$", re.MULTILINE)
+JAVA_KIND = re.compile(r"^(?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error): ")
+CODE = re.compile(r" \[(?P<code>QH\d{3})\]$")
+SPARKS_CODE = re.compile(r"\.? SQLSTATE: [0-9A-Z]{5}$")
+# Below a Python error that came by way of Java: where Java was at that moment.
+JAVA_FRAME = re.compile(r"^\s*at [\w.$]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error as people are told it."""
+
+    message: str
+    code: str | None = None
+    detail: str | None = None
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.code}]" if self.code else self.message
+
+
+def explain(error: BaseException) -> Problem:
+    """The one useful thing about an error."""
+    if isinstance(error, HoldfastError):
+        return Problem(error.message, error.code, error.detail, error.hint)
+    if not isinstance(error, PySparkException | Py4JError):
+        kind = f"{type(error).__module__}.{type(error).__qualname__}"
+        return _worded(kind, *(str(error).splitlines() or [""]))
+    text = str(error)
+    found = _python(text)
+    if found is not None:
+        return found
+    causes = list(JAVA_CAUSE.finditer(text))
+    return Problem(_first_line(causes[-1]["text"] if causes else text))
+
+
+def _python(text: str) -> Problem | None:
+    """The error that ended the last traceback in a text: those before it were on its way."""
+    _, found, behind = text.rpartition(TRACEBACK)
+    if not found:
+        return None
+    lines = iter(behind.lstrip("\n").splitlines())
+    for line in lines:
+        if ended := PYTHON_ERROR.match(line):
+            more = [each for each in _until_java(list(lines)) if each]
+            return _worded(ended["kind"], SPARKS_CODE.sub("", ended["text"]), *more)
+    return None
+
+
+def _until_java(lines: list[str]) -> list[str]:
+    for number, line in enumerate(lines):
+        if JAVA_FRAME.match(line) or not line.strip():
+            return lines[:number]
+    return lines
+
+
+def _worded(kind: str, message: str, *more: str) -> Problem:
+    """An error of Python's: ours speak for themselves, of others the kind is a part of what they say."""
+    if not kind.startswith("holdfast."):
+        return Problem(f"{kind.removeprefix('builtins.')}: {message}".removesuffix(": "))
+    said = {name: text for name, colon, text in (line.partition(": ") for line in more) if colon}
+    found = CODE.search(message)
+    return Problem(
+        CODE.sub("", message), found["code"] if found else None, said.get("Detail"), said.get("Hint")
+    )
+
+
+def _first_line(text: str) -> str:
+    line = next((line for line in text.splitlines() if line.strip()), text)
+    return SPARKS_CODE.sub("", JAVA_KIND.sub("", line.strip()))

@@ -1,0 +1,150 @@
+"""Running a pipeline: in a thread of its own, so that whoever waits for it stays free to break it off."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+from uuid import uuid4
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from holdfast.spark.options import Secret
+from holdfast.spark.session import make_session
+
+from ._pipeline import CheckedPipeline, Ending, Interrupted, Pipeline, Run, Watcher
+from ._tasks import Tasks
+
+OpenSession = Callable[[], AbstractContextManager[SparkSession]]
+
+
+class Display(Watcher, Protocol):
+    """What people see: a Watcher that is told of Spark's own progress too."""
+
+    def tasks(self, done: int, total: int) -> None:
+        """So many tasks of the stages under way are done; 0 of 0: none is under way."""
+        ...
+
+
+class Runner:
+    """One run of a pipeline."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        url: Secret,
+        session: OpenSession,
+        display: Display,
+        dry_run: bool = False,
+    ) -> None:
+        self._pipeline = pipeline
+        self._url = url
+        self._session = session
+        self._display = display
+        self._dry_run = dry_run
+        self._ending = Ending()
+        self._spark: SparkSession | None = None
+        self._figures: Mapping[str, Any] | None = None
+        self._error: BaseException | None = None
+        # Spark takes over Ctrl-C if it is started in the main thread.
+        self._thread = threading.Thread(target=self._work, name="pipeline", daemon=True)
+        self.id = uuid4().hex
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end at most so long; says whether it has come."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def interrupt(self, *, now: bool = False) -> None:
+        """Tell the run to end; what Spark is doing for it is broken off, unless it ends by itself.
+
+        To be repeated until it has ended: a job may begin just after the others were cancelled.
+        """
+        if now:
+            self._ending.by_itself = False
+        self._ending.told.set()
+        if self._spark is not None and not self._ending.by_itself:
+            _cancel(self._spark, self._group)
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Whether the run, once told to end, does so by itself."""
+        return self._ending.by_itself
+
+    def result(self) -> Mapping[str, Any]:
+        """The figures of a run that has ended, or the error that ended it."""
+        if self._error is not None:
+            raise self._error
+        if self._figures is None:
+            raise Interrupted
+        return self._figures
+
+    @property
+    def _group(self) -> str:
+        return f"holdfast pipeline {self._pipeline.name} {self.id}"
+
+    def _work(self) -> None:
+        try:
+            if isinstance(self._pipeline, CheckedPipeline):
+                self._pipeline.check()
+            self._display.step("starting Spark")
+            with self._session() as spark, self._watched(spark):
+                self._figures = self._pipeline.run(self._run(spark))
+        except BaseException as error:  # for whoever waits: a thread has nobody to raise it to
+            told = self._ending.told.is_set() and not isinstance(error, Interrupted)
+            self._error = Interrupted() if told else error
+
+    @contextmanager
+    def _watched(self, spark: SparkSession) -> Iterator[None]:
+        """Jobs of this thread belong to the run, and Spark's progress is shown."""
+        self._spark = spark
+        spark.sparkContext.setJobGroup(self._group, self._pipeline.summary, interruptOnCancel=True)
+        try:
+            with Tasks(spark, self._display.tasks):
+                yield
+        finally:
+            self._spark = None
+
+    def _run(self, spark: SparkSession) -> Run:
+        return Run(
+            id=self.id,
+            spark=spark,
+            url=self._url,
+            dry_run=self._dry_run,
+            watchers=(self._display,),
+            ending=self._ending,
+        )
+
+
+def own_session(
+    name: str, *, url: Secret, master: str | None, settings: Mapping[str, str], quiet: bool
+) -> OpenSession:
+    """A Spark of its own, which ends with the run."""
+
+    @contextmanager
+    def opened() -> Iterator[SparkSession]:
+        told = {"spark.holdfast.url": url.reveal(), **settings}
+        spark = make_session(f"holdfast {name}", master=master, settings=told, quiet=quiet)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+    return opened
+
+
+def _cancel(spark: SparkSession, group: str) -> None:
+    try:
+        for query in spark.streams.active:
+            query.stop()
+        spark.sparkContext.cancelJobGroup(group)
+    except (Py4JError, OSError):
+        # Spark has ended by itself in the meantime.
+        return
