@@ -73,7 +73,7 @@ def brief(declaration: str) -> str:
     """PostgreSQL's way to write arguments and results, in the words of the page."""
     words = declaration.replace("timestamp with time zone", "timestamptz").replace("integer", "int")
     words = re.sub(r" DEFAULT NULL::[a-z ]+(\[\])?", " = null", words)
-    words = re.sub(r" DEFAULT ('[^']*')::[a-z]+", r" = \1", words)
+    words = re.sub(r" DEFAULT ('[^']*')::[a-z]+(\[\])?", r" = \1", words)
     return words.replace(" DEFAULT ", " = ").replace("SETOF", "setof").replace("TABLE(", "table(")
 
 

@@ -30,6 +30,7 @@ SIGNATURES = {
     "ack": "queue text, token bigint, ids bigint[]?, strict boolean = false",
     "blocked_keys": 'queue text, "limit" integer = 100',
     "browse": "queue text, state text = 'ready'::text, \"limit\" integer = 100, after bigint?",
+    "check_redrive": "queue text, stage bigint, columns text[], target text?, after bigint = 0",
     "check_staged": "queue text, stage bigint, after bigint = 0",
     "claim": "queue text, max integer = 1, lease interval?, consumer text?, alone boolean = false",
     "claims": "queue text, consumer text",
@@ -41,6 +42,7 @@ SIGNATURES = {
     "drop_queue": "queue text",
     "drop_staged": "run text",
     "extend": "queue text, token bigint, lease interval?, ids bigint[]?, strict boolean = false",
+    "gather_staged": "stages bigint[], messages bigint",
     "held": "queue text, token bigint",
     "holders": "queue text, ids bigint[]",
     "json_errors": "texts text[]",
@@ -64,6 +66,8 @@ SIGNATURES = {
     "read_archive": 'queue text, "from" timestamptz?, "to" timestamptz?, "limit" integer = 100,'
     " after bigint?",
     "redrive": 'queue text, ids bigint[]?, filter jsonb?, "limit" integer = 1000, target text?',
+    "redrive_staged": "queue text, stage bigint, columns text[] = '{}'::text[], target text?,"
+    ' after bigint = 0, "limit" integer = 1000',
     "release": "queue text, token bigint, ids bigint[]?, strict boolean = false",
     "repair": "queue text?, unreadable_only boolean = false",
     "replay": 'queue text, "from" timestamptz?, "to" timestamptz?, outcomes text[]?, "limit" integer = 1000,'
@@ -94,6 +98,7 @@ RESULTS = {
     "ack": "holdfast.settlement",
     "blocked_keys": "TABLE(key text, head bigint, since timestamptz, waiting bigint, reason text)",
     "browse": "SETOF holdfast.entry",
+    "check_redrive": "TABLE(n bigint, code text, message text)",
     "check_staged": "TABLE(n bigint, code text, message text)",
     "claim": "SETOF holdfast.delivery",
     "claims": "TABLE(token bigint, messages integer, first_id bigint, last_id bigint, deadline timestamptz)",
@@ -105,6 +110,7 @@ RESULTS = {
     "drop_queue": "boolean",
     "drop_staged": "bigint",
     "extend": "holdfast.settlement",
+    "gather_staged": "bigint",
     "held": "SETOF holdfast.delivery",
     "holders": "TABLE(id bigint, token bigint, consumer text, deadline timestamptz)",
     "json_errors": "TABLE(n bigint, message text)",
@@ -127,6 +133,7 @@ RESULTS = {
     "read": "SETOF holdfast.record",
     "read_archive": "SETOF holdfast.entry",
     "redrive": "TABLE(id bigint, new_id bigint)",
+    "redrive_staged": "TABLE(id bigint, new_id bigint, stays text)",
     "release": "holdfast.settlement",
     "repair": "integer",
     "replay": "TABLE(id bigint, new_id bigint, ended_at timestamptz)",

@@ -147,6 +147,18 @@ def looked_at(engine: Engine) -> None:
     engine.rows("message", queue="q", id=held[0]["id"])
 
 
+def repaired(engine: Engine) -> None:
+    """Mend all dead letters of a queue, and send some of them back."""
+    stage = engine.value("open_stage", queue="mortal", write_id="w", run="a", part=0)
+    engine.conn.execute(
+        "insert into holdfast.staged (stage, n, payload, key) select %s, id, '1', id::text"
+        " from holdfast.browse('mortal', 'dead')",
+        [stage],
+    )
+    engine.rows("check_redrive", queue="mortal", stage=stage, columns=["payload", "key"])
+    engine.rows("redrive_staged", queue="mortal", stage=stage, columns=["payload", "key"], limit=5)
+
+
 def expire(engine: Engine) -> None:
     engine.at(T0 + timedelta(hours=2))
     engine.value("maintain")
@@ -183,6 +195,7 @@ OTHER: dict[str, Work] = {
     ],
     "browse dead": lambda engine: engine.rows("browse", queue="mortal", state="dead", limit=5),
     "redrive": lambda engine: engine.rows("redrive", queue="mortal", limit=5),
+    "redrive_staged": repaired,
     "browse archive": lambda engine: engine.rows("browse", queue="kept", state="archive", limit=5),
     "replay": lambda engine: engine.rows("replay", queue="kept", limit=5),
     "purge": lambda engine: engine.row(

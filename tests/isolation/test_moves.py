@@ -4,7 +4,8 @@
 2. Two queues that bury at the same moment in one dead-letter queue that is not there yet: both arrive.
 3. Dead letters that are buried in open transactions are delivered in their queue once these commit, and once.
 4. redrive waits for an open claim of dead letters, leaves those in a lease, and moves every other once.
-5. No message has more deliveries than max_deliveries, whoever gives it back (G5).
+5. redrive_staged keeps to the same: it mends what it moves, and leaves the rest as it was.
+6. No message has more deliveries than max_deliveries, whoever gives it back (G5).
 """
 
 from __future__ import annotations
@@ -309,6 +310,155 @@ def test_a_late_redrive_is_delivered_though_the_cursor_has_passed_it(scene: Scen
     assert first == [passing]
     assert worker.take(queue="a") == sorted(moved.values())
     assert worker.take(queue="a") == []
+
+
+def staged(session: Session, queue: str, ids: list[int]) -> int:
+    """A stage that repairs these dead letters."""
+    stage = int(session.value("select holdfast.open_stage(%s, 'w', 'a', 0)", [queue]))
+    session.execute(
+        "insert into holdfast.staged (stage, n, tag) select %s, i, 'mended' from unnest(%s::bigint[]) i",
+        [stage, ids],
+    )
+    return stage
+
+
+def redrive_staged(session: Session, queue: str, stage: int) -> dict[int, int | str]:
+    """Repair and redrive; the old ids, with the new ones, or the reason why they stay."""
+    rows = session.execute(
+        "select id, new_id, stays from holdfast.redrive_staged(%s, %s, '{tag}')", [queue, stage]
+    )
+    session.account_sent([new for _, new, _ in rows if new is not None])
+    return {id: stays or new for id, new, stays in rows}
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_two_repairs_at_once_move_each_dead_letter_once(scene: Scene, commits: bool) -> None:
+    mortal(scene, "a")
+    dead = bury(scene, "a", 3)
+    one, two = scene.sessions("admin", 2)
+    stages = [staged(one, "a", dead[:2]), staged(two, "a", dead)]
+    one.begin()
+    redrive_staged(one, "a", stages[0])
+    second = two.start(lambda: redrive_staged(two, "a", stages[1])).blocked_by(one)
+
+    if commits:
+        one.commit()
+    else:
+        one.rollback()
+
+    gone = [id for id, reason in second.result().items() if reason == "gone"]
+    assert gone == (dead[:2] if commits else [])
+    assert len(one.take(queue="a")) == 3
+    assert one.take(queue="grave") == []
+
+
+def test_a_repair_and_a_redrive_at_once_move_each_dead_letter_once(scene: Scene) -> None:
+    mortal(scene, "a")
+    dead = bury(scene, "a", 2)
+    one, two = scene.sessions("admin", 2)
+    stage = staged(two, "a", dead)
+    one.begin()
+    first = redrive(one, "a", dead[:1])
+    second = two.start(lambda: redrive_staged(two, "a", stage)).blocked_by(one)
+
+    one.commit()
+
+    assert list(first) == dead[:1]
+    assert [reason == "gone" for reason in second.result().values()].count(True) == 1
+    assert len(one.take(queue="a")) == 2
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_repair_waits_for_an_open_claim_and_leaves_what_it_took(scene: Scene, commits: bool) -> None:
+    mortal(scene, "a")
+    dead = bury(scene, "a", 2)
+    reader, admin = scene.session("reader"), scene.session("admin")
+    stage = staged(admin, "a", dead)
+    reader.begin()
+    held = take_one(reader, "grave")
+    moving = admin.start(lambda: redrive_staged(admin, "a", stage)).blocked_by(reader)
+
+    if commits:
+        reader.commit()
+    else:
+        reader.rollback()
+
+    reasons = moving.result()
+    assert (reasons[held.id] == "held") == commits
+    assert scene.watcher.value("select count(*) from holdfast.message where tag is null") == commits
+    if commits:
+        assert reader.ack(held.token, queue="grave").settled == [held.id]
+    assert len(reader.take(queue="a")) == (1 if commits else 2)
+
+
+def test_a_repair_passes_over_a_dead_letter_that_is_being_discarded_or_acked(scene: Scene) -> None:
+    mortal(scene, "a")
+    dead = bury(scene, "a", 3)
+    admin, reader, two = scene.session("admin"), scene.session("reader"), scene.session("two")
+    stage = staged(two, "a", dead)
+    held = take_one(reader, "grave")
+    reader.begin().ack(held.token, queue="grave")
+    admin.begin().discard(dead[1:2], "a")
+
+    moved = two.start(lambda: redrive_staged(two, "a", stage)).result()
+    reader.commit()
+    admin.commit()
+
+    assert {id: reason for id, reason in moved.items() if isinstance(reason, str)} == {
+        dead[0]: "held",
+        dead[1]: "held",
+    }
+    assert scene.messages() == 1
+    assert len(two.take(queue="a")) == 1
+
+
+def test_a_repair_waits_for_an_open_send_with_the_key_that_it_gives(scene: Scene) -> None:
+    mortal(scene, "a")
+    (dead,) = bury(scene, "a", 1)
+    producer, admin = scene.session("producer"), scene.session("admin")
+    stage = staged(admin, "a", [dead])
+    admin.execute("update holdfast.staged set key = 'k'")
+    statement = "select stays from holdfast.redrive_staged('a', %s, '{key}')"
+    producer.begin().send("a", key="k")
+    moving = admin.start(lambda: admin.value(statement, [stage])).blocked_by(producer)
+
+    producer.commit()
+
+    assert moving.result() == "key"
+
+
+def test_a_late_repair_is_delivered_though_the_cursor_has_passed_it(scene: Scene) -> None:
+    mortal(scene, "a")
+    dead = bury(scene, "a", 2)
+    admin, worker = scene.session("admin"), scene.session("worker")
+    stage = staged(admin, "a", dead)
+    admin.begin()
+    moved = redrive_staged(admin, "a", stage)
+    passing = worker.send("a")
+    first = worker.take(queue="a")
+
+    admin.commit()
+
+    assert first == [passing]
+    assert worker.take(queue="a") == sorted(id for id in moved.values() if isinstance(id, int))
+    assert worker.take(queue="a") == []
+
+
+def test_a_session_that_is_killed_in_a_repair_leaves_all_as_it_was(scene: Scene) -> None:
+    mortal(scene, "a")
+    dead = bury(scene, "a", 2)
+    doomed, admin = scene.session("doomed"), scene.session("admin")
+    stage = staged(doomed, "a", dead)
+    doomed.begin()
+    doomed.execute("select * from holdfast.redrive_staged('a', %s, '{tag}')", [stage])
+    waiting = admin.start(lambda: redrive_staged(admin, "a", stage)).blocked_by(doomed)
+
+    scene.watcher.execute("select pg_terminate_backend(%s)", [doomed.pid])
+
+    moved = waiting.result()
+    assert sorted(moved) == dead
+    assert all(isinstance(new, int) for new in moved.values())
+    assert len(admin.take(queue="a")) == 2
 
 
 def test_nobody_is_given_more_deliveries_than_allowed(scene: Scene) -> None:

@@ -22,7 +22,8 @@
     │   ├── OrderingMismatchError       QH221  422
     │   ├── IdempotencyConflictError    QH222  409
     │   ├── InvalidWriteError           QH230  422
-    │   └── StagedRowsMissingError      QH231  409
+    │   ├── StagedRowsMissingError      QH231  409
+    │   └── InvalidRepairError          QH232  422
     ├── ClaimError
     │   ├── InvalidMaxError             QH301  422
     │   ├── InvalidLeaseError           QH302  422
@@ -244,6 +245,13 @@ class StagedRowsMissingError(MessageError):
 
     name = "staged_rows_missing"
     http_status = 409
+
+
+class InvalidRepairError(MessageError):
+    """Dead letters cannot be repaired so: an unknown column, or two rows for one of them."""
+
+    name = "invalid_repair"
+    http_status = 422
 
 
 class ClaimError(HoldfastError):
@@ -477,6 +485,7 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH222": IdempotencyConflictError,
         "QH230": InvalidWriteError,
         "QH231": StagedRowsMissingError,
+        "QH232": InvalidRepairError,
         "QH301": InvalidMaxError,
         "QH302": InvalidLeaseError,
         "QH303": WrongIsolationError,

@@ -3232,6 +3232,20 @@ begin
 end $$;
 comment on function holdfast._staged_fits is 'true, or the error that says why a send would refuse this message';
 
+create or replace function holdfast._refusal(message holdfast.staged, queue holdfast.queue, at timestamptz, out code text, out reason text)
+language plpgsql stable
+as $$
+begin
+  perform holdfast._staged_draft(message, queue, at);
+exception
+  when sqlstate 'QH201' or sqlstate 'QH202' or sqlstate 'QH203' or sqlstate 'QH204' or sqlstate 'QH205' or sqlstate 'QH206'
+    or sqlstate 'QH207' or sqlstate 'QH210' or sqlstate 'QH220' or sqlstate 'QH221' or sqlstate 'QH604' then
+    code := sqlstate;
+    get stacked diagnostics reason = pg_exception_detail;
+    reason := concat_ws(': ', replace(sqlerrm, format(' [%s]', sqlstate), ''), nullif(reason, ''));
+end $$;
+comment on function holdfast._refusal is 'Why a send would refuse this message; nulls: it would not';
+
 create or replace function holdfast.check_staged(queue text, stage bigint, after bigint default 0)
 returns table (n bigint, code text, message text)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
@@ -3246,18 +3260,11 @@ begin
     select s.* from holdfast.staged s where s.stage = check_staged.stage and s.n > check_staged.after
       and holdfast._suspect(s, v_queue.max_payload, v_queue.kind = 'log', v_queue.ordering, v_queue.priority_default, v_now) order by s.n
   loop
-    begin
-      perform holdfast._staged_draft(v_suspect, v_queue, v_now);
-    exception
-      when sqlstate 'QH201' or sqlstate 'QH202' or sqlstate 'QH203' or sqlstate 'QH204' or sqlstate 'QH205' or sqlstate 'QH206'
-        or sqlstate 'QH207' or sqlstate 'QH210' or sqlstate 'QH220' or sqlstate 'QH221' or sqlstate 'QH604' then
-        n := v_suspect.n;
-        code := sqlstate;
-        get stacked diagnostics message = pg_exception_detail;
-        message := concat_ws(': ', replace(sqlerrm, format(' [%s]', sqlstate), ''), nullif(message, ''));
-        return next;
-        delete from holdfast.staged s where s.stage = v_suspect.stage and s.n = v_suspect.n;
-    end;
+    select r.code, r.reason into check_staged.code, check_staged.message from holdfast._refusal(v_suspect, v_queue, v_now) r;
+    continue when check_staged.code is null;
+    n := v_suspect.n;
+    return next;
+    delete from holdfast.staged s where s.stage = v_suspect.stage and s.n = v_suspect.n;
   end loop;
 end $$;
 comment on function holdfast.check_staged is
@@ -4973,21 +4980,7 @@ begin
   perform holdfast._check_limit("limit");
   perform holdfast._check_filter(filter);
   perform holdfast._check_isolation('redrive');
-  -- Nobody drops the target while messages are moved to it.
-  select q.* into v_target from holdfast.queue q where q.name = coalesce(redrive.target, redrive.queue) for key share;
-  if not found and redrive.target is null then
-    perform holdfast._no_queue(redrive.queue);
-  elsif not found then
-    perform holdfast._fail('QH105', format('target queue "%s" does not exist', left(redrive.target, 200)), 'Nothing was moved.',
-      'Create it with holdfast.create_queue, or check the spelling.');
-  end if;
-  if v_target.kind = 'log' then
-    perform holdfast._not_a_queue(v_target.name);
-  end if;
-  if v_queue.dead_letter is null then
-    perform holdfast._fail('QH105', format('queue "%s" has no dead-letter queue', v_queue.name), 'Its dead_letter is off.',
-      'Pass the queue that the messages came from, not the one where they lie.');
-  end if;
+  v_target := holdfast._redrive_target(v_queue, redrive.target);
   select q.* into v_grave from holdfast.queue q where q.name = v_queue.dead_letter;
   if not found then
     return;
@@ -5001,16 +4994,54 @@ begin
   perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from
     (select l.id from holdfast.lane l where l.queue_id = v_grave.id order by l.id) l;
   v_ids := array(select d.id from holdfast._movable(v_target, v_grave, v_queue.name, redrive.ids, filter, "limit") d);
-  v_free := array(select m.id from holdfast.message m where m.id = any (v_ids)
-                  and m.id not in (select h.id from holdfast._holders(v_ids) h) for update skip locked);
-  v_free := holdfast._without_rivals(v_target, v_free);
-  return query select * from holdfast._move_back(v_target, v_free, holdfast.now());
-  perform holdfast._entomb_in(v_grave, v_free);
-  perform holdfast._count(v_grave.id, 'moved', cardinality(v_free));
-  perform holdfast._wake(v_target);
+  v_free := holdfast._without_rivals(v_target, holdfast._unheld(v_ids));
+  return query select * from holdfast._send_back(v_target, v_grave, v_free);
 end $$;
 comment on function holdfast.redrive is
   'Send dead letters of this queue back to it, or to target: these ids, or those that match filter, oldest first. Those in somebody''s lease stay, and those whose key a living message has';
+
+create or replace function holdfast._redrive_target(queue holdfast.queue, target text) returns holdfast.queue language plpgsql volatile
+as $$
+declare
+  v_target holdfast.queue;
+begin
+  -- Nobody drops the target while messages are moved to it.
+  select q.* into v_target from holdfast.queue q where q.name = coalesce(_redrive_target.target, queue.name) for key share;
+  if not found and target is null then
+    perform holdfast._no_queue(queue.name);
+  elsif not found then
+    perform holdfast._fail('QH105', format('target queue "%s" does not exist', left(target, 200)), 'Nothing was moved.',
+      'Create it with holdfast.create_queue, or check the spelling.');
+  end if;
+  if v_target.kind = 'log' then
+    perform holdfast._not_a_queue(v_target.name);
+  end if;
+  if queue.dead_letter is null then
+    perform holdfast._fail('QH105', format('queue "%s" has no dead-letter queue', queue.name), 'Its dead_letter is off.',
+      'Pass the queue that the messages came from, not the one where they lie.');
+  end if;
+  return v_target;
+end $$;
+comment on function holdfast._redrive_target is 'Where dead letters of a queue go, locked so that it stays; or an error that says why they cannot';
+
+create or replace function holdfast._unheld(ids bigint[]) returns bigint[] language plpgsql volatile
+as $$
+begin
+  return array(select m.id from holdfast.message m where m.id = any (_unheld.ids)
+               and m.id not in (select h.id from holdfast._holders(_unheld.ids) h) for update skip locked);
+end $$;
+comment on function holdfast._unheld is 'Under the lane locks: lock those of these messages that are in nobody''s hands; returns them';
+
+create or replace function holdfast._send_back(target holdfast.queue, grave holdfast.queue, ids bigint[])
+returns table (id bigint, new_id bigint) language plpgsql volatile
+as $$
+begin
+  return query select * from holdfast._move_back(target, _send_back.ids, holdfast.now());
+  perform holdfast._entomb_in(grave, _send_back.ids);
+  perform holdfast._count(grave.id, 'moved', cardinality(_send_back.ids));
+  perform holdfast._wake(target);
+end $$;
+comment on function holdfast._send_back is 'Move locked dead letters into a queue, with all that belongs to it: tombstones, counters, sleepers';
 
 create or replace function holdfast._check_filter(filter jsonb) returns void language plpgsql stable
 as $$
@@ -5093,18 +5124,31 @@ comment on function holdfast._movable is 'As _dead, without those whose key a li
 
 create or replace function holdfast._without_rivals(target holdfast.queue, ids bigint[]) returns bigint[] language plpgsql volatile
 as $$
+declare
+  v_origins jsonb[];
+begin
+  -- The error may be long, and has no say in this.
+  select array_agg(m.id), array_agg(m.origin - 'error') into _without_rivals.ids, v_origins
+  from holdfast.message m where m.id = any (_without_rivals.ids);
+  return holdfast._first_of_keys(target, _without_rivals.ids, v_origins);
+end $$;
+comment on function holdfast._without_rivals is
+  'Under the lane locks: of these dead letters those that may be sent back, as far as their keys are concerned';
+
+create or replace function holdfast._first_of_keys(target holdfast.queue, ids bigint[], origins jsonb[]) returns bigint[] language plpgsql volatile
+as $$
 begin
   -- One that was buried since the keys were locked has its key locked only now.
-  perform holdfast._lock_keys(holdfast._key_lock(), target.id, array(select m.origin ->> 'key' from holdfast.message m where m.id = any (_without_rivals.ids)));
+  perform holdfast._lock_keys(holdfast._key_lock(), target.id, array(select o ->> 'key' from unnest(origins) o));
   return array(
     select f.id from (
-      select m.id, m.origin, row_number() over (partition by m.origin ->> 'key', holdfast._line_in(target, m.origin) order by m.id) as nth
-      from holdfast.message m where m.id = any (_without_rivals.ids)) f
+      select l.id, l.origin, row_number() over (partition by l.origin ->> 'key', holdfast._line_in(target, l.origin) order by l.id) as nth
+      from unnest(_first_of_keys.ids, origins) l(id, origin)) f
     where not f.origin ? 'key' or (f.nth = 1 and not holdfast._has_rival(target, f.origin))
     order by f.id);
 end $$;
-comment on function holdfast._without_rivals is
-  'Under the lane locks: lock the keys of these dead letters; returns those that may be sent back: no living message has their key, and no other of them before';
+comment on function holdfast._first_of_keys is
+  'Under the lane locks: lock the keys of these dead letters, whose origins are as they will be; returns those without a living message of their key in the target, and of several of one key the first';
 
 create or replace function holdfast._move_back(target holdfast.queue, ids bigint[], at timestamptz)
 returns table (id bigint, new_id bigint) language plpgsql volatile
@@ -5185,6 +5229,263 @@ begin
 end $$;
 comment on function holdfast.discard is
   'End messages of this queue, or dead letters that came from it, in whatever state they are; returns those that were there';
+
+-- 76_repair.sql
+-- Repairs: dead letters that were read in bulk, mended elsewhere, and are sent back as they should have been.
+--
+--   open_stage       a place for rows, as in a write (52_stage.sql)
+--   (insert)         into holdfast.staged, by COPY: n is the id of a dead letter, the columns are what it is to have
+--   check_redrive    takes out the rows whose changes a send would refuse, and says why
+--   gather_staged    brings the rows of several stages into one
+--   redrive_staged   sends the next of them back, in the order of their ids
+--
+-- A dead letter is mended and moved in one transaction, if it is still dead and in nobody's hands: so it goes once, however
+-- often and by however many it is asked for. All that redrive keeps and leaves, this keeps and leaves. What a row changes
+-- must be what a send takes; what it leaves alone passes, as in redrive. columns says which columns of the rows count; payload
+-- and body are one of them, and so are key and idempotency_key: to name one is to name both.
+-- Lock order: as in redrive: ordering keys, keys, idempotency keys, each by bucket; the lanes of the dead letters; rows.
+
+create or replace function holdfast._check_repair(columns text[]) returns void language plpgsql immutable
+as $$
+declare
+  v_unknown text;
+begin
+  select coalesce(c, 'null') into v_unknown from unnest(columns) c
+  where (c <> all ('{payload,body,content_type,headers,priority,correlation_id,tag,max_deliveries,ordering_key,key,idempotency_key}')) is not false;
+  if found or columns is null then
+    perform holdfast._fail('QH232', 'a repair cannot replace this column', format('Got %s.', left(coalesce(v_unknown, 'null'), 100)),
+      'columns takes some of payload, body, content_type, headers, priority, correlation_id, tag, max_deliveries, ordering_key, key, idempotency_key.');
+  end if;
+end $$;
+comment on function holdfast._check_repair is 'Refuse bad names of columns to replace';
+
+create or replace function holdfast._repaired(letter holdfast.message, mended holdfast.staged, columns text[]) returns text[] language sql stable
+  return array_remove(array[
+    case when columns && '{payload,body}' and (mended).payload is distinct from (letter).payload then 'payload' end,
+    case when columns && '{payload,body}' and (mended).body is distinct from (letter).body then 'body' end,
+    case when 'content_type' = any (columns) and (mended).content_type is distinct from (letter).content_type then 'content_type' end,
+    case when 'headers' = any (columns) and (mended).headers is distinct from (letter).headers then 'headers' end,
+    case when 'tag' = any (columns) and (mended).tag is distinct from (letter).tag then 'tag' end,
+    case when 'correlation_id' = any (columns) and lower((mended).correlation_id) is distinct from (letter).correlation_id::text then 'correlation_id' end,
+    case when 'priority' = any (columns) and (mended).priority is distinct from ((letter).origin ->> 'priority')::int then 'priority' end,
+    case when 'max_deliveries' = any (columns) and (mended).max_deliveries is distinct from ((letter).origin ->> 'max_deliveries')::int then 'max_deliveries' end,
+    case when 'ordering_key' = any (columns) and (mended).ordering_key is distinct from (letter).origin ->> 'ordering_key' then 'ordering_key' end,
+    case when columns && '{key,idempotency_key}' and (mended).key is distinct from (letter).origin ->> 'key' then 'key' end,
+    case when columns && '{key,idempotency_key}' and (mended).idempotency_key is distinct from (letter).origin ->> 'idempotency_key' then 'idempotency_key' end],
+    null);
+comment on function holdfast._repaired is 'Which columns of a dead letter a row changes';
+
+create or replace function holdfast._changes(mended holdfast.staged, repaired text[]) returns holdfast.staged language sql stable
+  return (
+    (mended).stage, (mended).n,
+    case when repaired && '{payload,body}' then (mended).payload end, case when repaired && '{payload,body}' then (mended).body end,
+    case when 'content_type' = any (repaired) then (mended).content_type end, case when 'headers' = any (repaired) then (mended).headers end,
+    case when 'priority' = any (repaired) then (mended).priority end, null, null, null, null,
+    case when 'correlation_id' = any (repaired) then (mended).correlation_id end, case when 'tag' = any (repaired) then (mended).tag end,
+    case when 'max_deliveries' = any (repaired) then (mended).max_deliveries end,
+    case when 'ordering_key' = any (repaired) then (mended).ordering_key end,
+    case when repaired && '{key,idempotency_key}' then (mended).key end,
+    case when repaired && '{key,idempotency_key}' then (mended).idempotency_key end)::holdfast.staged;
+comment on function holdfast._changes is 'A row with what it changes, and nothing else';
+
+create or replace function holdfast._dubious_repairs(
+  target holdfast.queue, stage bigint, after bigint, upto bigint, columns text[], at timestamptz)
+returns table (change holdfast.staged, emptied boolean) language plpgsql stable
+as $$
+begin
+  return query
+    select c.change, c.emptied from (
+      select holdfast._changes(s, r.repaired) as change,
+             r.repaired && '{payload,body}' and s.payload is null and s.body is null as emptied
+      from holdfast.staged s
+        cross join lateral (select m.* from holdfast.message m where m.id = s.n offset 0) m
+        cross join lateral (select holdfast._repaired(m, s, columns) as repaired offset 0) r
+      where s.stage = _dubious_repairs.stage and s.n > _dubious_repairs.after and s.n <= _dubious_repairs.upto and r.repaired <> '{}'
+      offset 0) c
+    where c.emptied or holdfast._suspect(c.change, target.max_payload, false, target.ordering, target.priority_default, at);
+end $$;
+comment on function holdfast._dubious_repairs is
+  'Rows of a stage, as what they change of dead letters, that a send may refuse. emptied: what had a payload or a body has none';
+
+create or replace function holdfast._repair_refusal(
+  change holdfast.staged, emptied boolean, target holdfast.queue, at timestamptz, out code text, out reason text)
+language plpgsql stable
+as $$
+begin
+  if emptied then
+    code := 'QH203';
+    reason := 'the repair leaves neither payload nor body: A message that had one has to keep one; JSON''s null is one.';
+  else
+    select r.code, r.reason into _repair_refusal.code, _repair_refusal.reason from holdfast._refusal(change, target, at) r;
+  end if;
+end $$;
+comment on function holdfast._repair_refusal is 'Why a change of a dead letter is refused; nulls: it is not';
+
+create or replace function holdfast.check_redrive(
+  queue text, stage bigint, columns text[], target text default null, after bigint default 0)
+returns table (n bigint, code text, message text)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_target holdfast.queue := holdfast._redrive_target(holdfast._queue(check_redrive.queue), check_redrive.target);
+  v_now timestamptz := holdfast.now();
+  v_dubious record;
+begin
+  perform holdfast._check_repair(columns);
+  for v_dubious in
+    select d.change, d.emptied from holdfast._dubious_repairs(v_target, check_redrive.stage, check_redrive.after, 9223372036854775807, columns, v_now) d
+  loop
+    select r.code, r.reason into check_redrive.code, check_redrive.message
+    from holdfast._repair_refusal(v_dubious.change, v_dubious.emptied, v_target, v_now) r;
+    continue when check_redrive.code is null;
+    n := (v_dubious.change).n;
+    return next;
+    delete from holdfast.staged s where s.stage = check_redrive.stage and s.n = (v_dubious.change).n;
+  end loop;
+end $$;
+comment on function holdfast.check_redrive is
+  'Takes those rows out of a stage, from the one after an id on, whose changes of dead letters a send to the queue, or to target, would refuse; returns them with the reason';
+
+create or replace function holdfast.gather_staged(stages bigint[], messages bigint) returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_found bigint := (select count(*) from holdfast.staged s where s.stage = any (stages));
+  v_twice bigint;
+begin
+  if v_found is distinct from messages then
+    perform holdfast._fail('QH231', 'staged messages are missing', format('%s of %s are there.', v_found, coalesce(messages::text, 'null')),
+      'The server was restarted, or the write took over a day: run it again. Nothing was sent.');
+  end if;
+  if cardinality(stages) > 1 then
+    select s.n into v_twice from holdfast.staged s where s.stage = any (stages) group by s.n having count(*) > 1 limit 1;
+    if found then
+      perform holdfast._fail('QH232', 'a dead letter is repaired in two ways', format('Message %s is there more than once.', v_twice),
+        'Each dead letter may have one row.');
+    end if;
+    update holdfast.staged s set stage = stages[1] where s.stage = any (stages[2:]);
+  end if;
+  return stages[1];
+end $$;
+comment on function holdfast.gather_staged is
+  'Bring the rows of several stages into the first of them, whose number it returns. messages: how many there must be. No two may have the same number';
+
+create or replace function holdfast._mended(grave holdfast.queue, queue text, stage bigint, ids bigint[], columns text[])
+returns table (id bigint, origin jsonb) language plpgsql stable
+as $$
+declare
+  v_routing text[] := array(select r from unnest('{priority,max_deliveries,ordering_key,key,idempotency_key}'::text[]) r
+    where r = any (columns) or (columns && '{key,idempotency_key}' and r in ('key', 'idempotency_key')));
+begin
+  return query
+    select m.id, m.origin - v_routing || jsonb_strip_nulls(jsonb_build_object(
+      'priority', case when 'priority' = any (v_routing) then s.priority end,
+      'max_deliveries', case when 'max_deliveries' = any (v_routing) then s.max_deliveries end,
+      'ordering_key', case when 'ordering_key' = any (v_routing) then s.ordering_key end,
+      'key', case when 'key' = any (v_routing) then s.key end,
+      'idempotency_key', case when 'idempotency_key' = any (v_routing) then s.idempotency_key end))
+    from unnest(_mended.ids) i(id)
+      cross join lateral (select m.id, m.origin from holdfast.message m
+                          where m.id = i.id and m.queue_id = grave.id and m.origin ->> 'queue' = _mended.queue offset 0) m
+      cross join lateral (select s.* from holdfast.staged s where s.stage = _mended.stage and s.n = i.id offset 0) s;
+end $$;
+comment on function holdfast._mended is 'Those of these messages that are dead letters of a queue, with their origins as they will be: where they go, and in which line';
+
+create or replace function holdfast._mend(grave holdfast.queue, queue text, stage bigint, ids bigint[], columns text[]) returns void
+language plpgsql volatile
+as $$
+begin
+  update holdfast.message m set
+    payload = case when columns && '{payload,body}' then s.payload else m.payload end,
+    body = case when columns && '{payload,body}' then s.body else m.body end,
+    content_type = case when 'content_type' = any (columns) then s.content_type else m.content_type end,
+    headers = case when 'headers' = any (columns) then s.headers else m.headers end,
+    tag = case when 'tag' = any (columns) then s.tag else m.tag end,
+    correlation_id = case when 'correlation_id' = any (columns) then s.correlation_id::uuid else m.correlation_id end,
+    origin = e.origin || jsonb_build_object('repaired', holdfast._repaired(m, s, columns))
+  from holdfast.staged s, holdfast._mended(grave, _mend.queue, _mend.stage, _mend.ids, columns) e
+  where s.stage = _mend.stage and s.n = e.id and m.id = e.id and holdfast._repaired(m, s, columns) <> '{}';
+end $$;
+comment on function holdfast._mend is 'Give locked dead letters what the rows of a stage say; origin.repaired names what has changed';
+
+create or replace function holdfast._next_staged(stage bigint, after bigint, "limit" int, at timestamptz) returns bigint[] language plpgsql volatile
+as $$
+begin
+  -- What is sent back slowly may take days; maintain() takes stages for abandoned that nobody has touched for one.
+  update holdfast.stage t set opened_at = at where t.id = _next_staged.stage and t.opened_at < at - interval '1 hour';
+  perform from holdfast.stage t where t.id = _next_staged.stage;
+  if not found then
+    perform holdfast._fail('QH231', 'staged messages are missing', format('There is no stage %s.', coalesce(_next_staged.stage::text, 'null')),
+      'The server was restarted, or nobody asked for a day: stage them anew. What was sent back is sent back.');
+  end if;
+  return array(select s.n from holdfast.staged s where s.stage = _next_staged.stage and s.n > _next_staged.after order by s.n limit _next_staged."limit");
+end $$;
+comment on function holdfast._next_staged is 'The numbers of the next rows of a stage, which is kept alive by this';
+
+create or replace function holdfast.redrive_staged(
+  queue text, stage bigint, columns text[] default '{}', target text default null, after bigint default 0, "limit" int default 1000)
+returns table (id bigint, new_id bigint, stays text)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(redrive_staged.queue);
+  v_target holdfast.queue := holdfast._redrive_target(v_queue, redrive_staged.target);
+  v_now timestamptz := holdfast.now();
+  v_grave holdfast.queue;
+  v_ids bigint[];
+  v_dead bigint[];
+  v_free bigint[];
+  v_go bigint[];
+begin
+  perform holdfast._check_limit("limit");
+  perform holdfast._check_repair(columns);
+  perform holdfast._check_isolation('redrive_staged');
+  v_ids := holdfast._next_staged(redrive_staged.stage, redrive_staged.after, "limit", v_now);
+  select q.* into v_grave from holdfast.queue q where q.name = v_queue.dead_letter;
+  -- Before the lane locks: whoever has sent with one of these keys and is still open is waited for.
+  perform holdfast._lock_keys(holdfast._line_lock(), v_target.id, array_agg(holdfast._line_in(v_target, e.origin))),
+          holdfast._lock_keys(holdfast._key_lock(), v_target.id, array_agg(e.origin ->> 'key')),
+          holdfast._lock_keys(holdfast._idempotency_lock(), v_target.id, array_agg(e.origin ->> 'idempotency_key'))
+  from holdfast._mended(v_grave, v_queue.name, redrive_staged.stage, v_ids, columns) e;
+  -- Under the lane locks nobody claims a dead letter while it is being moved.
+  perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from
+    (select l.id from holdfast.lane l where l.queue_id = v_grave.id order by l.id) l;
+  v_dead := array(select e.id from holdfast._mended(v_grave, v_queue.name, redrive_staged.stage, v_ids, columns) e);
+  v_free := holdfast._unheld(v_dead);
+  select holdfast._first_of_keys(v_target, array_agg(e.id), array_agg(e.origin - 'error')) into v_go
+  from holdfast._mended(v_grave, v_queue.name, redrive_staged.stage, v_free, columns) e;
+  if v_go <> '{}' and columns <> '{}' then
+    perform holdfast._check_repairs(v_target, redrive_staged.stage, redrive_staged.after, v_ids[cardinality(v_ids)], columns, v_now);
+    perform holdfast._mend(v_grave, v_queue.name, redrive_staged.stage, v_go, columns);
+  end if;
+  if v_go <> '{}' then
+    return query select b.id, b.new_id, null::text from holdfast._send_back(v_target, v_grave, v_go) b;
+  end if;
+  return query
+    select i, null::bigint, case when i not in (select unnest(v_dead)) then 'gone' when i not in (select unnest(v_free)) then 'held' else 'key' end
+    from unnest(v_ids) i where i not in (select unnest(v_go)) order by i;
+end $$;
+comment on function holdfast.redrive_staged is
+  'Send the next dead letters of a stage back, or to target, with what its rows say of columns: those with the lowest ids above after. stays: why one was not: gone, held or key';
+
+create or replace function holdfast._check_repairs(target holdfast.queue, stage bigint, after bigint, upto bigint, columns text[], at timestamptz) returns void
+language plpgsql stable
+as $$
+declare
+  v_bad record;
+begin
+  select (d.change).n as id, r.code, r.reason into v_bad
+  from holdfast._dubious_repairs(target, _check_repairs.stage, after, upto, columns, at) d
+    cross join lateral holdfast._repair_refusal(d.change, d.emptied, target, at) r
+  where r.code is not null limit 1;
+  if found then
+    perform holdfast._fail(v_bad.code, 'a repair is refused', format('Dead letter %s: %s', v_bad.id, v_bad.reason), 'Let check_redrive take out such rows first.');
+  end if;
+end $$;
+comment on function holdfast._check_repairs is 'Refuse changes of dead letters that a send would refuse';
 
 -- 77_expire.sql
 -- Expiry: messages whose time to live is over end, also when nobody claims.
@@ -7757,7 +8058,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'e5c7abd039b15ba3620923ba0bbe45720cc71887dc786e79822ddb77f79d6932', false);
+values (0, 'functions', 'e99178e8fec693f90f097540ee0ca8361945f0e4ba4f5ad17351b92554948310', false);
 \else
 do $install$
 begin
@@ -7772,7 +8073,7 @@ begin
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
             (7, '09a60c0ff6493617033222a8d6b19bb93d01bceee01ea31884678ee17089afe6'),
             (8, '61d7ac39bc06745d8cd305df101595b4ab4177f4ad71037af060fdbc5bf5f3de'),
-            (0, 'e5c7abd039b15ba3620923ba0bbe45720cc71887dc786e79822ddb77f79d6932')
+            (0, 'e99178e8fec693f90f097540ee0ca8361945f0e4ba4f5ad17351b92554948310')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -101,6 +101,20 @@ begin
 end $$;
 comment on function holdfast._staged_fits is 'true, or the error that says why a send would refuse this message';
 
+create or replace function holdfast._refusal(message holdfast.staged, queue holdfast.queue, at timestamptz, out code text, out reason text)
+language plpgsql stable
+as $$
+begin
+  perform holdfast._staged_draft(message, queue, at);
+exception
+  when sqlstate 'QH201' or sqlstate 'QH202' or sqlstate 'QH203' or sqlstate 'QH204' or sqlstate 'QH205' or sqlstate 'QH206'
+    or sqlstate 'QH207' or sqlstate 'QH210' or sqlstate 'QH220' or sqlstate 'QH221' or sqlstate 'QH604' then
+    code := sqlstate;
+    get stacked diagnostics reason = pg_exception_detail;
+    reason := concat_ws(': ', replace(sqlerrm, format(' [%s]', sqlstate), ''), nullif(reason, ''));
+end $$;
+comment on function holdfast._refusal is 'Why a send would refuse this message; nulls: it would not';
+
 create or replace function holdfast.check_staged(queue text, stage bigint, after bigint default 0)
 returns table (n bigint, code text, message text)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
@@ -115,18 +129,11 @@ begin
     select s.* from holdfast.staged s where s.stage = check_staged.stage and s.n > check_staged.after
       and holdfast._suspect(s, v_queue.max_payload, v_queue.kind = 'log', v_queue.ordering, v_queue.priority_default, v_now) order by s.n
   loop
-    begin
-      perform holdfast._staged_draft(v_suspect, v_queue, v_now);
-    exception
-      when sqlstate 'QH201' or sqlstate 'QH202' or sqlstate 'QH203' or sqlstate 'QH204' or sqlstate 'QH205' or sqlstate 'QH206'
-        or sqlstate 'QH207' or sqlstate 'QH210' or sqlstate 'QH220' or sqlstate 'QH221' or sqlstate 'QH604' then
-        n := v_suspect.n;
-        code := sqlstate;
-        get stacked diagnostics message = pg_exception_detail;
-        message := concat_ws(': ', replace(sqlerrm, format(' [%s]', sqlstate), ''), nullif(message, ''));
-        return next;
-        delete from holdfast.staged s where s.stage = v_suspect.stage and s.n = v_suspect.n;
-    end;
+    select r.code, r.reason into check_staged.code, check_staged.message from holdfast._refusal(v_suspect, v_queue, v_now) r;
+    continue when check_staged.code is null;
+    n := v_suspect.n;
+    return next;
+    delete from holdfast.staged s where s.stage = v_suspect.stage and s.n = v_suspect.n;
   end loop;
 end $$;
 comment on function holdfast.check_staged is

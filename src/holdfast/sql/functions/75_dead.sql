@@ -129,21 +129,7 @@ begin
   perform holdfast._check_limit("limit");
   perform holdfast._check_filter(filter);
   perform holdfast._check_isolation('redrive');
-  -- Nobody drops the target while messages are moved to it.
-  select q.* into v_target from holdfast.queue q where q.name = coalesce(redrive.target, redrive.queue) for key share;
-  if not found and redrive.target is null then
-    perform holdfast._no_queue(redrive.queue);
-  elsif not found then
-    perform holdfast._fail('QH105', format('target queue "%s" does not exist', left(redrive.target, 200)), 'Nothing was moved.',
-      'Create it with holdfast.create_queue, or check the spelling.');
-  end if;
-  if v_target.kind = 'log' then
-    perform holdfast._not_a_queue(v_target.name);
-  end if;
-  if v_queue.dead_letter is null then
-    perform holdfast._fail('QH105', format('queue "%s" has no dead-letter queue', v_queue.name), 'Its dead_letter is off.',
-      'Pass the queue that the messages came from, not the one where they lie.');
-  end if;
+  v_target := holdfast._redrive_target(v_queue, redrive.target);
   select q.* into v_grave from holdfast.queue q where q.name = v_queue.dead_letter;
   if not found then
     return;
@@ -157,16 +143,54 @@ begin
   perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from
     (select l.id from holdfast.lane l where l.queue_id = v_grave.id order by l.id) l;
   v_ids := array(select d.id from holdfast._movable(v_target, v_grave, v_queue.name, redrive.ids, filter, "limit") d);
-  v_free := array(select m.id from holdfast.message m where m.id = any (v_ids)
-                  and m.id not in (select h.id from holdfast._holders(v_ids) h) for update skip locked);
-  v_free := holdfast._without_rivals(v_target, v_free);
-  return query select * from holdfast._move_back(v_target, v_free, holdfast.now());
-  perform holdfast._entomb_in(v_grave, v_free);
-  perform holdfast._count(v_grave.id, 'moved', cardinality(v_free));
-  perform holdfast._wake(v_target);
+  v_free := holdfast._without_rivals(v_target, holdfast._unheld(v_ids));
+  return query select * from holdfast._send_back(v_target, v_grave, v_free);
 end $$;
 comment on function holdfast.redrive is
   'Send dead letters of this queue back to it, or to target: these ids, or those that match filter, oldest first. Those in somebody''s lease stay, and those whose key a living message has';
+
+create or replace function holdfast._redrive_target(queue holdfast.queue, target text) returns holdfast.queue language plpgsql volatile
+as $$
+declare
+  v_target holdfast.queue;
+begin
+  -- Nobody drops the target while messages are moved to it.
+  select q.* into v_target from holdfast.queue q where q.name = coalesce(_redrive_target.target, queue.name) for key share;
+  if not found and target is null then
+    perform holdfast._no_queue(queue.name);
+  elsif not found then
+    perform holdfast._fail('QH105', format('target queue "%s" does not exist', left(target, 200)), 'Nothing was moved.',
+      'Create it with holdfast.create_queue, or check the spelling.');
+  end if;
+  if v_target.kind = 'log' then
+    perform holdfast._not_a_queue(v_target.name);
+  end if;
+  if queue.dead_letter is null then
+    perform holdfast._fail('QH105', format('queue "%s" has no dead-letter queue', queue.name), 'Its dead_letter is off.',
+      'Pass the queue that the messages came from, not the one where they lie.');
+  end if;
+  return v_target;
+end $$;
+comment on function holdfast._redrive_target is 'Where dead letters of a queue go, locked so that it stays; or an error that says why they cannot';
+
+create or replace function holdfast._unheld(ids bigint[]) returns bigint[] language plpgsql volatile
+as $$
+begin
+  return array(select m.id from holdfast.message m where m.id = any (_unheld.ids)
+               and m.id not in (select h.id from holdfast._holders(_unheld.ids) h) for update skip locked);
+end $$;
+comment on function holdfast._unheld is 'Under the lane locks: lock those of these messages that are in nobody''s hands; returns them';
+
+create or replace function holdfast._send_back(target holdfast.queue, grave holdfast.queue, ids bigint[])
+returns table (id bigint, new_id bigint) language plpgsql volatile
+as $$
+begin
+  return query select * from holdfast._move_back(target, _send_back.ids, holdfast.now());
+  perform holdfast._entomb_in(grave, _send_back.ids);
+  perform holdfast._count(grave.id, 'moved', cardinality(_send_back.ids));
+  perform holdfast._wake(target);
+end $$;
+comment on function holdfast._send_back is 'Move locked dead letters into a queue, with all that belongs to it: tombstones, counters, sleepers';
 
 create or replace function holdfast._check_filter(filter jsonb) returns void language plpgsql stable
 as $$
@@ -249,18 +273,31 @@ comment on function holdfast._movable is 'As _dead, without those whose key a li
 
 create or replace function holdfast._without_rivals(target holdfast.queue, ids bigint[]) returns bigint[] language plpgsql volatile
 as $$
+declare
+  v_origins jsonb[];
+begin
+  -- The error may be long, and has no say in this.
+  select array_agg(m.id), array_agg(m.origin - 'error') into _without_rivals.ids, v_origins
+  from holdfast.message m where m.id = any (_without_rivals.ids);
+  return holdfast._first_of_keys(target, _without_rivals.ids, v_origins);
+end $$;
+comment on function holdfast._without_rivals is
+  'Under the lane locks: of these dead letters those that may be sent back, as far as their keys are concerned';
+
+create or replace function holdfast._first_of_keys(target holdfast.queue, ids bigint[], origins jsonb[]) returns bigint[] language plpgsql volatile
+as $$
 begin
   -- One that was buried since the keys were locked has its key locked only now.
-  perform holdfast._lock_keys(holdfast._key_lock(), target.id, array(select m.origin ->> 'key' from holdfast.message m where m.id = any (_without_rivals.ids)));
+  perform holdfast._lock_keys(holdfast._key_lock(), target.id, array(select o ->> 'key' from unnest(origins) o));
   return array(
     select f.id from (
-      select m.id, m.origin, row_number() over (partition by m.origin ->> 'key', holdfast._line_in(target, m.origin) order by m.id) as nth
-      from holdfast.message m where m.id = any (_without_rivals.ids)) f
+      select l.id, l.origin, row_number() over (partition by l.origin ->> 'key', holdfast._line_in(target, l.origin) order by l.id) as nth
+      from unnest(_first_of_keys.ids, origins) l(id, origin)) f
     where not f.origin ? 'key' or (f.nth = 1 and not holdfast._has_rival(target, f.origin))
     order by f.id);
 end $$;
-comment on function holdfast._without_rivals is
-  'Under the lane locks: lock the keys of these dead letters; returns those that may be sent back: no living message has their key, and no other of them before';
+comment on function holdfast._first_of_keys is
+  'Under the lane locks: lock the keys of these dead letters, whose origins are as they will be; returns those without a living message of their key in the target, and of several of one key the first';
 
 create or replace function holdfast._move_back(target holdfast.queue, ids bigint[], at timestamptz)
 returns table (id bigint, new_id bigint) language plpgsql volatile
