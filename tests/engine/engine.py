@@ -24,7 +24,8 @@ select (select coalesce(jsonb_agg(to_jsonb(q) order by to_jsonb(q)), '[]') from 
        (select coalesce(jsonb_agg(to_jsonb(m) order by to_jsonb(m)), '[]') from holdfast.message m),
        (select coalesce(jsonb_agg(to_jsonb(l) order by to_jsonb(l)), '[]') from holdfast.lease l),
        (select coalesce(jsonb_agg(to_jsonb(g) order by to_jsonb(g)), '[]') from holdfast.gap g),
-       (select coalesce(jsonb_agg(to_jsonb(i) order by to_jsonb(i)), '[]') from holdfast.inbox i)
+       (select coalesce(jsonb_agg(to_jsonb(i) order by to_jsonb(i)), '[]') from holdfast.inbox i),
+       (select coalesce(jsonb_agg(to_jsonb(r) order by to_jsonb(r)), '[]') from holdfast.pipeline_run r)
 """
 
 

@@ -28,6 +28,7 @@ Conn = psycopg.Connection[Any]
 # A question mark stands for "default null".
 SIGNATURES = {
     "ack": "queue text, token bigint, ids bigint[]?, strict boolean = false",
+    "begin_run": "pipeline text, parameters jsonb = '{}'::jsonb, exclusive text?",
     "blocked_keys": 'queue text, "limit" integer = 100',
     "browse": "queue text, state text = 'ready'::text, \"limit\" integer = 100, after bigint?",
     "check_redrive": "queue text, stage bigint, columns text[], target text?, after bigint = 0",
@@ -41,6 +42,7 @@ SIGNATURES = {
     "discard_key": "queue text, key text",
     "drop_queue": "queue text",
     "drop_staged": "run text",
+    "end_run": "run_id bigint, state text, figures jsonb?, error text?",
     "extend": "queue text, token bigint, lease interval?, ids bigint[]?, strict boolean = false",
     "gather_staged": "stages bigint[], messages bigint",
     "held": "queue text, token bigint",
@@ -72,7 +74,9 @@ SIGNATURES = {
     "repair": "queue text?, unreadable_only boolean = false",
     "replay": 'queue text, "from" timestamptz?, "to" timestamptz?, outcomes text[]?, "limit" integer = 1000,'
     " target text?, after bigint?",
+    "report_run": "run_id bigint, step text?, done bigint?, total bigint?",
     "resume_queue": "queue text",
+    "runs": 'pipeline text?, "limit" integer = 100',
     "send": "queue text, payload jsonb?, body bytea?, content_type text?, headers jsonb?, priority integer?,"
     " delay interval?, deliver_at timestamptz?, ttl interval?, expires_at timestamptz?, correlation_id uuid?,"
     " tag text?, max_deliveries integer?, ordering_key text?, key text?, idempotency_key text?,"
@@ -96,6 +100,7 @@ SIGNATURES = {
 
 RESULTS = {
     "ack": "holdfast.settlement",
+    "begin_run": "bigint",
     "blocked_keys": "TABLE(key text, head bigint, since timestamptz, waiting bigint, reason text)",
     "browse": "SETOF holdfast.entry",
     "check_redrive": "TABLE(n bigint, code text, message text)",
@@ -109,6 +114,7 @@ RESULTS = {
     "discard_key": "bigint[]",
     "drop_queue": "boolean",
     "drop_staged": "bigint",
+    "end_run": "boolean",
     "extend": "holdfast.settlement",
     "gather_staged": "bigint",
     "held": "SETOF holdfast.delivery",
@@ -137,7 +143,9 @@ RESULTS = {
     "release": "holdfast.settlement",
     "repair": "integer",
     "replay": "TABLE(id bigint, new_id bigint, ended_at timestamptz)",
+    "report_run": "boolean",
     "resume_queue": "boolean",
+    "runs": "SETOF holdfast.run",
     "samples": "TABLE(began timestamptz, ended timestamptz, sent bigint, done bigint, failed bigint,"
     " dead bigint, expired bigint, discarded bigint, nacked bigint, lapsed bigint, moved bigint,"
     " depth bigint, ready bigint, scheduled bigint, blocked bigint, in_flight bigint,"
@@ -166,6 +174,7 @@ STABLE = {
     "message",
     "queue_stats",
     "queues",
+    "runs",
     "samples",
     "scan",
     "scan_bounds",
@@ -424,6 +433,7 @@ def test_volatile_tables_are_unlogged(conn: Conn, table: str) -> None:
         "log",
         "tombstone",
         "archive_default",
+        "pipeline_run",
         "sample",
         "write",
     ],

@@ -232,6 +232,13 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH421", "samples", call("samples", since="2031-01-01", until="2030-01-01")),
     ("QH422", "maintain", lambda engine: engine.value("maintain", budget="11 s")),
     ("QH422", "null", lambda engine: engine.value("maintain", budget=None)),
+    ("QH801", "exclusive", lambda engine: engine.value("begin_run", pipeline="load", exclusive="x")),
+    ("QH802", "pipeline", lambda engine: engine.value("begin_run", pipeline="")),
+    ("QH802", "null", lambda engine: engine.value("begin_run", pipeline=None)),
+    ("QH802", "exclusive", lambda engine: engine.value("begin_run", pipeline="load", exclusive=LONG)),
+    ("QH802", "parameters", lambda engine: engine.value("begin_run", pipeline="a", parameters=Jsonb([]))),
+    ("QH802", "state", lambda engine: engine.value("end_run", run_id=1, state="lost")),
+    ("QH802", "figures", lambda engine: engine.value("end_run", run_id=1, state="done", figures=Jsonb(1))),
 ]
 
 
@@ -241,6 +248,7 @@ def furnished(refusing: Engine) -> Engine:
     refusing.send("held")
     refusing.claim_one()
     refusing.conn.execute("update holdfast.lease set token = 7")
+    refusing.value("begin_run", pipeline="load", exclusive="x")
     refusing.create("full", max_depth=1)
     refusing.send(1, queue="full")
     refusing.create("off", dead_letter=False)

@@ -59,6 +59,7 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "patience": "interval",
         "payload": "jsonb",
         "payloads": "jsonb[]",
+        "pipeline": "text",
         "priority": "integer",
         "queue": "text",
         "rate": "double precision",

@@ -52,10 +52,13 @@
     │   ├── NotALogError                QH603  409
     │   ├── InvalidAppendError          QH604  422
     │   └── InvalidSequenceError        QH605  422
-    └── RateError
-        ├── InvalidRateError            QH701  422
-        ├── InvalidLimiterError         QH702  422
-        └── TooManyLimitersError        QH703  503
+    ├── RateError
+    │   ├── InvalidRateError            QH701  422
+    │   ├── InvalidLimiterError         QH702  422
+    │   └── TooManyLimitersError        QH703  503
+    └── RunError
+        ├── RunInProgressError          QH801  409
+        └── InvalidRunError             QH802  422
 
 A code that this version does not know becomes a plain HoldfastError that carries it.
 Every other error of the database passes through as psycopg's own.
@@ -463,6 +466,24 @@ class TooManyLimitersError(RateError):
     http_status = 503
 
 
+class RunError(HoldfastError):
+    """A run of a pipeline was refused."""
+
+
+class RunInProgressError(RunError):
+    """Another run is at work on the same."""
+
+    name = "run_in_progress"
+    http_status = 409
+
+
+class InvalidRunError(RunError):
+    """A run can't have this name, these parameters or figures, or such an end."""
+
+    name = "invalid_run"
+    http_status = 422
+
+
 ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
     {
         "QH101": QueueNotFoundError,
@@ -513,6 +534,8 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH701": InvalidRateError,
         "QH702": InvalidLimiterError,
         "QH703": TooManyLimitersError,
+        "QH801": RunInProgressError,
+        "QH802": InvalidRunError,
     }
 )
 

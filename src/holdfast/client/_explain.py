@@ -16,14 +16,16 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
         "holdfast_producer": frozenset(
             {"send", "send_batch", "send_many", "bulk_send", "fast_mode", "now"}
             | {"open_stage", "check_staged", "json_errors", "send_staged", "drop_staged"}
+            | {"begin_run", "report_run", "end_run", "runs"}
         ),
         "holdfast_consumer": frozenset(
             {"claim", "next", "ack", "nack", "release", "extend", "held", "holders", "claims", "listen"}
             | {"read", "read_archive", "scan", "scan_bounds"}
+            | {"begin_run", "report_run", "end_run", "runs"}
             | {"log_stats", "browse", "message", "queue_stats", "blocked_keys", "fast_mode", "now"}
         ),
         "holdfast_monitor": frozenset(
-            {"queue_stats", "queues", "leases", "log_stats", "blocked_keys", "samples", "why", "now"}
+            {"queue_stats", "queues", "leases", "log_stats", "blocked_keys", "samples", "why", "runs", "now"}
         ),
     }
 )

@@ -173,6 +173,25 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineRun:
+    """A run of a pipeline: what it was told, how far it is, how it ended."""
+
+    id: int
+    pipeline: str
+    state: str
+    step: str | None
+    done: int | None
+    total: int | None
+    parameters: dict[str, Json]
+    figures: dict[str, Json] | None
+    error: str | None
+    started_by: str
+    started_at: datetime
+    seen_at: datetime
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One answer to the question why nothing is moving, and what to do about it."""
 

@@ -677,6 +677,48 @@ drop function if exists holdfast._end(int, bigint[], text, timestamptz);
 insert into holdfast.migration (version, name, checksum, breaking)
 values (8, 'claimed', '61d7ac39bc06745d8cd305df101595b4ab4177f4ad71037af060fdbc5bf5f3de', false);
 
+-- ==================== 0009 pipelines ====================
+
+-- Pipelines: the history of their runs.
+--
+-- holdfast.pipeline_run   one row a run: what it was told, how far it is, how it ended; kept bounded by begin_run
+-- holdfast.run            what runs() returns
+
+create table holdfast.pipeline_run (
+  id bigint generated always as identity primary key,
+  pipeline text not null,
+  parameters jsonb not null,
+  exclusive text,
+  state text not null default 'running',
+  step text,
+  done bigint,
+  total bigint,
+  figures jsonb,
+  error text,
+  started_by text not null,
+  backend int not null,
+  started_at timestamptz not null,
+  seen_at timestamptz not null,
+  ended_at timestamptz
+) with (fillfactor = 70);
+create index pipeline_run_pipeline on holdfast.pipeline_run (pipeline, id);
+create index pipeline_run_seen on holdfast.pipeline_run (seen_at);
+create unique index pipeline_run_exclusive on holdfast.pipeline_run (exclusive) where state = 'running' and exclusive is not null;
+comment on table holdfast.pipeline_run is 'Runs of pipelines';
+comment on column holdfast.pipeline_run.exclusive is 'of the runs that have this in common, one runs at a time; null: it may run beside any other';
+comment on column holdfast.pipeline_run.state is 'running, done, failed, interrupted, or lost: nobody heard of it any more, and another run took its place';
+comment on column holdfast.pipeline_run.backend is 'the process of the server that it last reported by';
+comment on column holdfast.pipeline_run.seen_at is 'when it last reported';
+
+create type holdfast.run as (
+  id bigint, pipeline text, state text, step text, done bigint, total bigint, parameters jsonb, figures jsonb, error text,
+  started_by text, started_at timestamptz, seen_at timestamptz, ended_at timestamptz
+);
+comment on type holdfast.run is 'A run of a pipeline, as the history shows it';
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (9, 'pipelines', '332976f9a9f93c9f7ce5289337f73c5f0b63ad892af214821e5ac1d7100496b7', false);
+
 -- ==================== 0000 functions ====================
 
 -- 10_clock.sql
@@ -7605,6 +7647,138 @@ end $$;
 comment on function holdfast.maintain is
   'Sweep, audit, expire, count and sample, lanes and queues in turn, for about so long; call it every few seconds, and again while done is false. found: messages that were stranded';
 
+-- 86_pipeline.sql
+-- Pipelines: who runs, how far it is, how it ended.
+--
+--   begin_run    a run begins; refused while another with the same exclusive key runs
+--   report_run   how far it is, and that it lives
+--   end_run      how it ended, with figures or an error
+--   runs         the history, newest first
+--
+-- A run reports every few seconds. One that is not heard of for a minute is lost, or for ten seconds if its connection
+-- is closed too. That is not written down: a run that was only slow shows as running again. Only a run that another one
+-- took the place of is lost for good, and learns so by its next report.
+
+create or replace function holdfast._is_lost(run holdfast.pipeline_run, at timestamptz) returns boolean language sql stable
+  return run.state = 'running' and (run.seen_at < at - interval '1 minute' or (run.seen_at < at - interval '10 seconds'
+    and not exists (select from pg_catalog.pg_stat_activity a where a.pid = run.backend)));
+comment on function holdfast._is_lost is 'Has nobody heard of this run for so long that it must be gone?';
+
+create or replace function holdfast._check_run(name text, "value" text) returns void language plpgsql immutable
+as $$
+begin
+  if "value" is null or length("value") not between 1 and 200 then
+    perform holdfast._fail('QH802', format('%s is not right for a run', name),
+      case when "value" is null then 'Got null.' else format('Got %s characters.', length("value")) end, format('%s takes 1 to 200 characters.', name));
+  end if;
+end $$;
+comment on function holdfast._check_run is 'Refuse a name that a run cannot have';
+
+create or replace function holdfast._check_run_json(name text, "value" jsonb) returns void language plpgsql immutable
+as $$
+begin
+  if jsonb_typeof("value") is distinct from 'object' or octet_length("value"::text) > 1048576 then
+    perform holdfast._fail('QH802', format('%s is not right for a run', name),
+      case when jsonb_typeof("value") = 'object' then format('Got %s bytes.', octet_length("value"::text))
+           else format('Got %s.', coalesce(jsonb_typeof("value"), 'null')) end, format('%s takes a JSON object of at most 1 MiB.', name));
+  end if;
+end $$;
+comment on function holdfast._check_run_json is 'Refuse parameters or figures that a run cannot have';
+
+create or replace function holdfast._trim_runs(pipeline text, at timestamptz) returns void language plpgsql volatile
+as $$
+begin
+  -- A run under way is kept, however old; one that nobody heard of for a day is not under way.
+  delete from holdfast.pipeline_run r where r.id in (
+    select r.id from holdfast.pipeline_run r where r.pipeline = _trim_runs.pipeline
+      and (r.state <> 'running' or r.seen_at < at - interval '1 day') order by r.id desc offset 1000 limit 1000);
+  delete from holdfast.pipeline_run r where r.id in (
+    select r.id from holdfast.pipeline_run r where r.seen_at < at - interval '90 days' order by r.seen_at limit 1000);
+end $$;
+comment on function holdfast._trim_runs is 'Keep the last 1,000 runs of a pipeline, and those of the last 90 days of all';
+
+create or replace function holdfast.begin_run(pipeline text, parameters jsonb default '{}', exclusive text default null) returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+  v_id bigint;
+  v_other holdfast.pipeline_run;
+begin
+  perform holdfast._check_run('pipeline', begin_run.pipeline);
+  perform holdfast._check_run_json('parameters', begin_run.parameters);
+  perform holdfast._check_isolation('begin_run');
+  perform holdfast._trim_runs(begin_run.pipeline, v_now);
+  if begin_run.exclusive is not null then
+    perform holdfast._check_run('exclusive', begin_run.exclusive);
+    update holdfast.pipeline_run r set state = 'lost', ended_at = v_now
+    where r.exclusive = begin_run.exclusive and r.state = 'running' and holdfast._is_lost(r, v_now);
+  end if;
+  insert into holdfast.pipeline_run (pipeline, parameters, exclusive, started_by, backend, started_at, seen_at)
+  values (begin_run.pipeline, begin_run.parameters, begin_run.exclusive, session_user, pg_backend_pid(), v_now, v_now)
+  on conflict do nothing returning id into v_id;
+  if v_id is null then
+    select r.* into v_other from holdfast.pipeline_run r where r.exclusive = begin_run.exclusive and r.state = 'running';
+    perform holdfast._fail('QH801', 'another run is at work on the same',
+      format('Run %s of %s began at %s, and was last heard of at %s. Both are about: %s.',
+             v_other.id, v_other.pipeline, v_other.started_at, v_other.seen_at, begin_run.exclusive),
+      'Wait until it has ended. A run whose process is gone counts as lost after a minute at most.');
+  end if;
+  return v_id;
+end $$;
+comment on function holdfast.begin_run is
+  'A run of a pipeline begins; returns its id. Of runs with the same exclusive key, one runs at a time. Keeps the history short';
+
+create or replace function holdfast.report_run(run_id bigint, step text default null, done bigint default null, total bigint default null)
+returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+begin
+  update holdfast.pipeline_run r
+  set seen_at = holdfast.now(), backend = pg_backend_pid(), step = left(report_run.step, 1000), done = report_run.done, total = report_run.total
+  where r.id = report_run.run_id and r.state = 'running' and r.started_by = session_user;
+  return found;
+end $$;
+comment on function holdfast.report_run is 'A run lives, and is so far; false: it is over, another took its place, or it is somebody else''s';
+
+create or replace function holdfast.end_run(run_id bigint, state text, figures jsonb default null, error text default null)
+returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+begin
+  if end_run.state is null or end_run.state not in ('done', 'failed', 'interrupted') then
+    perform holdfast._fail('QH802', 'a run does not end so', format('Got %s.', coalesce(quote_literal(left(end_run.state, 200)), 'null')),
+      'state takes done, failed or interrupted.');
+  end if;
+  if end_run.figures is not null then
+    perform holdfast._check_run_json('figures', end_run.figures);
+  end if;
+  update holdfast.pipeline_run r
+  set state = end_run.state, figures = end_run.figures, error = left(end_run.error, 10000), seen_at = holdfast.now(), ended_at = holdfast.now()
+  where r.id = end_run.run_id and r.state = 'running' and r.started_by = session_user;
+  return found;
+end $$;
+comment on function holdfast.end_run is 'A run is over: done, failed or interrupted; false: it was over, another took its place, or it is somebody else''s';
+
+create or replace function holdfast.runs(pipeline text default null, "limit" int default 100)
+returns setof holdfast.run
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+begin
+  perform holdfast._check_limit("limit");
+  return query
+    select r.id, r.pipeline, case when holdfast._is_lost(r, v_now) then 'lost' else r.state end, r.step, r.done, r.total, r.parameters,
+           r.figures, r.error, r.started_by, r.started_at, r.seen_at, r.ended_at
+    from holdfast.pipeline_run r where runs.pipeline is null or r.pipeline = runs.pipeline order by r.id desc limit runs."limit";
+end $$;
+comment on function holdfast.runs is 'The runs of a pipeline, or of all, the newest first';
+
 -- 87_why.sql
 -- why(): why is nothing moving?
 --
@@ -8029,9 +8203,9 @@ begin
   end if;
   for v_grant in
     select * from (values
-      ('holdfast_producer', '{send,send_batch,send_many,open_stage,check_staged,send_staged,drop_staged,json_errors,fast_mode,now}'::text[]),
-      ('holdfast_consumer', '{read,read_archive,log_stats,claim,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,scan,scan_bounds,queue_stats,blocked_keys,fast_mode,now}'),
-      ('holdfast_monitor', '{queue_stats,queues,leases,log_stats,blocked_keys,samples,why,now}'),
+      ('holdfast_producer', '{send,send_batch,send_many,open_stage,check_staged,send_staged,drop_staged,json_errors,begin_run,report_run,end_run,runs,fast_mode,now}'::text[]),
+      ('holdfast_consumer', '{read,read_archive,log_stats,claim,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,scan,scan_bounds,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
+      ('holdfast_monitor', '{queue_stats,queues,leases,log_stats,blocked_keys,samples,why,runs,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
     ) g(role, verbs)
@@ -8058,7 +8232,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'e99178e8fec693f90f097540ee0ca8361945f0e4ba4f5ad17351b92554948310', false);
+values (0, 'functions', '8d2e27255df44aa32a2f3690228735b9218702d267b308520209facf34a05aed', false);
 \else
 do $install$
 begin
@@ -8073,7 +8247,8 @@ begin
             (6, '8cfe087836f81971135c136a01c65c554fd266b60f9a08f64458f15b84477d9b'),
             (7, '09a60c0ff6493617033222a8d6b19bb93d01bceee01ea31884678ee17089afe6'),
             (8, '61d7ac39bc06745d8cd305df101595b4ab4177f4ad71037af060fdbc5bf5f3de'),
-            (0, 'e99178e8fec693f90f097540ee0ca8361945f0e4ba4f5ad17351b92554948310')
+            (9, '332976f9a9f93c9f7ce5289337f73c5f0b63ad892af214821e5ac1d7100496b7'),
+            (0, '8d2e27255df44aa32a2f3690228735b9218702d267b308520209facf34a05aed')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
@@ -8085,9 +8260,9 @@ $install$;
 \endif
 commit;
 \if :holdfast_absent
-\echo 'Holdfast is installed, schema version 8.'
+\echo 'Holdfast is installed, schema version 9.'
 \else
-\echo 'This version of Holdfast, schema version 8, is installed already: nothing to do.'
+\echo 'This version of Holdfast, schema version 9, is installed already: nothing to do.'
 \endif
 \set ON_ERROR_STOP :holdfast_stop
 \set QUIET :holdfast_quiet

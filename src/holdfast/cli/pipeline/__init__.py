@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import typer
 
-from . import function
+from . import _history, function
 from ._jobs import Jobs
 
 JOBS = (function,)
@@ -17,6 +17,7 @@ JOBS = (function,)
 app = typer.Typer(help="Spark jobs over queues.", no_args_is_help=True)
 run = typer.Typer(cls=Jobs, help="Run a pipeline.", no_args_is_help=True)
 app.add_typer(run, name="run")
+_history.register(app, run)
 
 for job in JOBS:
     job.register(run)

@@ -76,6 +76,8 @@ def attend(runner: Runner, bar: Bar) -> None:
             if told:
                 runner.interrupt(now=told > 1)
                 waited += POLL_SECONDS * (not runner.ends_by_itself)
+        if not runner.wait(0):
+            runner.abandon()
 
 
 @contextmanager
@@ -135,7 +137,7 @@ def show(
     """The figures of a run: a table, or one JSON document."""
     output = invocation.output
     if output.as_json:
-        known = {"pipeline": pipeline.name, "run": runner.id, "dry_run": dry_run}
+        known = {"pipeline": pipeline.name, "run": None if dry_run else runner.id, "dry_run": dry_run}
         output.document({**known, "figures": plain(figures)})
     else:
         output.fields(figures)

@@ -23,6 +23,7 @@ from holdfast.client._types import (
     Holder,
     Json,
     Lease,
+    PipelineRun,
     Purged,
     QueueInfo,
     QueueStats,
@@ -322,6 +323,10 @@ class AsyncVerbs(AsyncLogVerbs):
     ) -> list[Sample]:
         """What happened in a queue, minute by minute; by default in the last hour."""
         return await self._records(Sample, "samples", queue=queue, since=since, until=until)
+
+    async def runs(self, pipeline: str | None = None, limit: int | None = None) -> list[PipelineRun]:
+        """The runs of a pipeline, or of all, the newest first."""
+        return await self._records(PipelineRun, "runs", pipeline=pipeline, limit=limit)
 
     # Repairing
 

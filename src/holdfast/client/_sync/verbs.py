@@ -24,6 +24,7 @@ from holdfast.client._types import (
     Holder,
     Json,
     Lease,
+    PipelineRun,
     Purged,
     QueueInfo,
     QueueStats,
@@ -321,6 +322,10 @@ class Verbs(LogVerbs):
     ) -> list[Sample]:
         """What happened in a queue, minute by minute; by default in the last hour."""
         return self._records(Sample, "samples", queue=queue, since=since, until=until)
+
+    def runs(self, pipeline: str | None = None, limit: int | None = None) -> list[PipelineRun]:
+        """The runs of a pipeline, or of all, the newest first."""
+        return self._records(PipelineRun, "runs", pipeline=pipeline, limit=limit)
 
     # Repairing
 

@@ -11,10 +11,11 @@ from uuid import uuid4
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from holdfast.spark.options import Secret
+from holdfast.spark.options import URL_SETTING, Secret
 from holdfast.spark.session import make_session
 
-from ._pipeline import CheckedPipeline, Ending, Interrupted, Pipeline, Run, Watcher
+from ._history import History
+from ._pipeline import CheckedPipeline, Ending, Interrupted, Pipeline, PipelineError, Run, Watcher
 from ._tasks import Tasks
 
 OpenSession = Callable[[], AbstractContextManager[SparkSession]]
@@ -29,7 +30,7 @@ class Display(Watcher, Protocol):
 
 
 class Runner:
-    """One run of a pipeline."""
+    """One run of a pipeline. A dry run is not in the history: it changes nothing."""
 
     def __init__(
         self,
@@ -40,18 +41,20 @@ class Runner:
         display: Display,
         dry_run: bool = False,
     ) -> None:
+        self.id = f"dry-{uuid4().hex}" if dry_run else ""
         self._pipeline = pipeline
         self._url = url
         self._session = session
         self._display = display
         self._dry_run = dry_run
+        self._history = History(url, pipeline, replaced=self._give_way)
         self._ending = Ending()
+        self._replaced = False
         self._spark: SparkSession | None = None
         self._figures: Mapping[str, Any] | None = None
         self._error: BaseException | None = None
         # Spark takes over Ctrl-C if it is started in the main thread.
         self._thread = threading.Thread(target=self._work, name="pipeline", daemon=True)
-        self.id = uuid4().hex
 
     def start(self) -> None:
         """Begin."""
@@ -72,6 +75,11 @@ class Runner:
         self._ending.told.set()
         if self._spark is not None and not self._ending.by_itself:
             _cancel(self._spark, self._group)
+
+    def abandon(self) -> None:
+        """Wait no longer for a run that was told to end: it has not ended, but counts as interrupted."""
+        if self.id and not self._dry_run:
+            self._history.end("interrupted")
 
     @property
     def ends_by_itself(self) -> bool:
@@ -94,12 +102,35 @@ class Runner:
         try:
             if isinstance(self._pipeline, CheckedPipeline):
                 self._pipeline.check()
-            self._display.step("starting Spark")
-            with self._session() as spark, self._watched(spark):
-                self._figures = self._pipeline.run(self._run(spark))
+            if self._dry_run:
+                self._figures = self._done(self._display)
+            else:
+                self._figures = self._recorded()
         except BaseException as error:  # for whoever waits: a thread has nobody to raise it to
-            told = self._ending.told.is_set() and not isinstance(error, Interrupted)
-            self._error = Interrupted() if told else error
+            self._error = error
+
+    def _recorded(self) -> Mapping[str, Any]:
+        with self._history as history:
+            self._display.step("beginning")
+            self.id = history.begin(self._ending.told)
+            history.figures = self._done(self._display, history)
+            return history.figures
+
+    def _done(self, *watchers: Watcher) -> Mapping[str, Any]:
+        try:
+            for watcher in watchers:
+                watcher.step("starting Spark")
+            with self._session() as spark, self._watched(spark):
+                return self._pipeline.run(self._run(spark, watchers))
+        except (Exception, Interrupted) as error:
+            # What is cancelled fails in many ways.
+            if self._replaced:
+                raise PipelineError(
+                    "the database had not heard of this run for a while, and another took its place"
+                ) from error
+            if self._ending.told.is_set():
+                raise Interrupted from error
+            raise
 
     @contextmanager
     def _watched(self, spark: SparkSession) -> Iterator[None]:
@@ -112,15 +143,19 @@ class Runner:
         finally:
             self._spark = None
 
-    def _run(self, spark: SparkSession) -> Run:
+    def _run(self, spark: SparkSession, watchers: tuple[Watcher, ...]) -> Run:
         return Run(
             id=self.id,
             spark=spark,
             url=self._url,
             dry_run=self._dry_run,
-            watchers=(self._display,),
+            watchers=watchers,
             ending=self._ending,
         )
+
+    def _give_way(self) -> None:
+        self._replaced = True
+        self.interrupt(now=True)
 
 
 def own_session(
@@ -130,7 +165,7 @@ def own_session(
 
     @contextmanager
     def opened() -> Iterator[SparkSession]:
-        told = {"spark.holdfast.url": url.reveal(), **settings}
+        told = {**settings, URL_SETTING: url.reveal()}
         spark = make_session(f"holdfast {name}", master=master, settings=told, quiet=quiet)
         try:
             yield spark
