@@ -393,7 +393,7 @@ def test_functions_do_not_read_the_clock_but_through_now(functions: list[dict[st
         "_look_at_gaps",
         "_pace_gaps",
         "_take_exceptions",
-        "_tend",
+        "_set_care",
         "maintain",
     }
     measuring |= {"_end_overdue_holders", "set_clock", "claim"}

@@ -1,7 +1,7 @@
 """sweep, maintain and the audit: what was left behind comes back.
 
 1. sweep ends leases that have run out, says how many messages that freed, and leaves live ones alone.
-2. claim sweeps by itself, at most every 250 ms.
+2. claim sweeps by itself: every 250 ms, or at once if the last sweep freed something, for that may be undone.
 3. Messages that somebody has locked (an ack in an open transaction) stay leased; nobody waits for them.
 4. A lease above the cursor register is emptied, not deleted: nothing is handed out twice.
 5. maintain sweeps, audits and counts all lanes, and tells what it did; a lane that is busy is skipped.
@@ -104,6 +104,18 @@ def test_claim_sweeps_again_after_a_quarter_of_a_second(queue: Engine) -> None:
     queue.at(T0 + timedelta(milliseconds=341))
 
     assert ids(queue.claim(1)) == [sent]
+
+
+def test_a_claim_that_is_undone_does_not_put_off_what_it_swept(queue: Engine) -> None:
+    queue.send("once more")
+    queue.claim(1, lease="1 s")
+    queue.at(T0 + SECOND)
+
+    with queue.conn.transaction(force_rollback=True):
+        undone = payloads(queue.claim(1))
+    again = payloads(queue.claim(1))
+
+    assert (undone, again) == (["once more"], ["once more"])
 
 
 def test_nobody_waits_for_an_ack_in_an_open_transaction(open_engine: Open, queue: Engine) -> None:

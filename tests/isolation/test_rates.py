@@ -8,6 +8,7 @@
 5. Locks of one use never meet those of another: an open send with a key stops no limiter and no log.
 6. repair() and maintain() wait for no open transaction that took from a bucket, or claimed from an empty one.
 7. What is taken from a limiter while maintain() frees it is not forgotten.
+8. Two that repair a limiter at once do not get in each other's way.
 """
 
 from __future__ import annotations
@@ -140,6 +141,28 @@ def test_repair_does_not_wait_for_who_took_from_a_limiter(scene: Scene) -> None:
     holder.rollback()
 
     assert (lanes, granted) == (1, 10)
+
+
+def test_two_repairs_of_one_limiter_end_in_no_deadlock(scene: Scene) -> None:
+    scene.clock()
+    scene.watcher.execute("select holdfast.take_rate('a', 10)")
+    broken = scene.watcher.value("select register::oid from holdfast.limiter")
+    # Reads it first, as the real one does: what it has read is locked.
+    scene.watcher.execute(
+        "create or replace function holdfast._readable(registers regclass[]) returns boolean language plpgsql"
+        " as $$ begin perform pg_sequence_last_value(r) from unnest(registers) r;"
+        f" return not {broken} = any (registers::oid[]); end $$"
+    )
+    holder, one, other = scene.session("holder").begin(), scene.session("one"), scene.session("other")
+    holder.execute("select from holdfast.limiter for no key update")
+
+    first = one.start(lambda: one.value("select holdfast.repair(unreadable_only => true)")).blocked_by(holder)
+    second = other.start(lambda: other.value("select holdfast.repair(unreadable_only => true)"))
+    second.blocked_by(holder, one)
+    holder.rollback()
+
+    assert (first.result(), second.result()) == (0, 0)
+    assert scene.watcher.value("select (holdfast.take_rate('a', 10, want => 10)).granted") == 10
 
 
 def test_repair_does_not_wait_for_a_claim_from_an_empty_bucket(scene: Scene) -> None:

@@ -3889,17 +3889,18 @@ comment on function holdfast._tidy_limiters is
 create or replace function holdfast._repair_limiters(unreadable_only boolean) returns void language plpgsql volatile
 as $$
 declare
-  v_limiter record;
+  v_id int;
+  v_register regclass;
 begin
   -- One that is being dropped, or taken into use, needs no repair.
-  for v_limiter in select l.id, l.register from holdfast.limiter l order by l.id for key share skip locked loop
-    if not holdfast._readable(array[v_limiter.register]) then
-      -- Whoever repairs it at this moment is waited for: what one has made, the next would drop again, under its users.
-      select l.register into v_limiter.register from holdfast.limiter l where l.id = v_limiter.id for no key update;
-      update holdfast.limiter l set register = holdfast._register('limiter_' || l.id)
-      where l.id = v_limiter.id and not holdfast._readable(array[v_limiter.register]);
+  for v_id in select l.id from holdfast.limiter l order by l.id for key share skip locked loop
+    -- Before the register is read, which locks it until the end: whoever repairs it at this moment could not drop it. He is
+    -- waited for: what one has made, the next would drop again, under its users.
+    select l.register into v_register from holdfast.limiter l where l.id = v_id for no key update;
+    if not holdfast._readable(array[v_register]) then
+      update holdfast.limiter l set register = holdfast._register('limiter_' || l.id) where l.id = v_id;
     elsif not unreadable_only then
-      perform setval(v_limiter.register, 0);
+      perform setval(v_register, 0);
     end if;
   end loop;
 end $$;
@@ -4172,7 +4173,7 @@ begin
          _take_with_care.handed + coalesce(cardinality(v_fresh.ids || v_other), 0), pg_current_xact_id()
   from (values (v_lane.id, v_fresh.ids, v_fresh.upto), (-v_lane.id, v_other, 0)) p(part, ids, upto)
   where p.ids is not null or p.upto > v_start;
-  perform holdfast._tend(v_lane, at);
+  perform holdfast._set_care(v_lane, at);
   -- Where all that was wanted is there, nobody asks.
   return case when v_fresh.ids is null and v_other is null then 0
               when cardinality(v_fresh.ids || v_other) < want then holdfast._bytes(v_fresh.ids || v_other) end;
@@ -4213,6 +4214,16 @@ create or replace function holdfast._is_calm(care_at regclass) returns boolean l
   return pg_sequence_last_value(care_at) between holdfast._us(clock_timestamp()) and holdfast._us(clock_timestamp()) + 10000000;
 comment on function holdfast._is_calm is 'May a claim do without a look at what the lane needs: is the time for the next one still ahead?';
 
+create or replace function holdfast._set_care(lane holdfast.lane, at timestamptz) returns void language plpgsql volatile
+as $$
+begin
+  perform setval(lane.care_at, greatest(0, least(
+    holdfast._us(clock_timestamp()) + pg_sequence_last_value(lane.sweep_at) - holdfast._us(at),
+    nullif(pg_sequence_last_value(lane.gap_look), 0) / 10,
+    nullif(pg_sequence_last_value(lane.due_walk), 0))));
+end $$;
+comment on function holdfast._set_care is 'Under the lane lock: say until when claims need no care';
+
 create or replace function holdfast._tend(lane holdfast.lane, at timestamptz) returns boolean language plpgsql volatile
 as $$
 declare
@@ -4221,14 +4232,11 @@ begin
   if holdfast._us(at) not between v_sweep - 10000000 and v_sweep then
     perform holdfast._sweep_lane(lane, at, pg_current_xact_id_if_assigned() is null);
   end if;
-  perform setval(lane.care_at, greatest(0, least(
-    holdfast._us(clock_timestamp()) + pg_sequence_last_value(lane.sweep_at) - holdfast._us(at),
-    nullif(pg_sequence_last_value(lane.gap_look), 0) / 10,
-    nullif(pg_sequence_last_value(lane.due_walk), 0))));
+  perform holdfast._set_care(lane, at);
   return coalesce(holdfast._is_calm(lane.care_at), false);
 end $$;
 comment on function holdfast._tend is
-  'Under the lane lock: sweep if it is time, and say until when claims need no care. false: gaps or due messages below the floor are to be looked at now';
+  'Under the lane lock: sweep if it is time, and say until when claims need no care. false: gaps or due messages below the floor are to be looked at now, or the sweep freed something';
 
 create or replace function holdfast._home(token bigint, shards int) returns int language sql stable
   return case when token % 8 = 0 then token / 8 % shards else pg_backend_pid() % shards end;
@@ -4432,7 +4440,7 @@ comment on function holdfast._take_exceptions is
 -- 65_sweep.sql
 -- Sweeping: what leases that ran out leave behind becomes due again, or is buried as a dead letter.
 --
--- Runs under the lane lock, at most every 250 ms for a lane, for about 20 ms at most. Leases and messages that
+-- Runs under the lane lock, for about 20 ms at most; every 250 ms for a lane, or at the next claim if it freed something. Leases and messages that
 -- somebody has locked (an ack in an open transaction) are left alone: they stay leased until that is over.
 
 create or replace function holdfast._first_overdue(lane holdfast.lane, at timestamptz, clean boolean) returns timestamptz
@@ -4476,6 +4484,7 @@ declare
   v_end record;
   v_freed int := 0;
   v_kept int := 0;
+  v_more boolean := false;
   v_next interval := interval '250 ms';
 begin
   perform holdfast._tidy_leases(lane, clean);
@@ -4489,11 +4498,13 @@ begin
     v_freed := v_freed + v_end.freed;
     v_kept := v_kept + v_end.kept;
     exit when cardinality(v_leases) < 200;
-    if clock_timestamp() > v_began + interval '20 ms' then
-      v_next := interval '0';
-      exit;
-    end if;
+    v_more := clock_timestamp() > v_began + interval '20 ms';
+    exit when v_more;
   end loop;
+  if v_more or v_freed > 0 then
+    -- The next claim sweeps again: there is more, or what was freed is held once more because this rolled back.
+    v_next := interval '-1 microsecond';
+  end if;
   perform setval(lane.sweep_at, holdfast._us(at + v_next));
   return v_freed;
 end $$;
@@ -8232,7 +8243,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '8d2e27255df44aa32a2f3690228735b9218702d267b308520209facf34a05aed', false);
+values (0, 'functions', '93d72da9b72428ed938bbb2dce6959fb4e0c595f1374877700703b0e838c09e7', false);
 \else
 do $install$
 begin
@@ -8248,7 +8259,7 @@ begin
             (7, '09a60c0ff6493617033222a8d6b19bb93d01bceee01ea31884678ee17089afe6'),
             (8, '61d7ac39bc06745d8cd305df101595b4ab4177f4ad71037af060fdbc5bf5f3de'),
             (9, '332976f9a9f93c9f7ce5289337f73c5f0b63ad892af214821e5ac1d7100496b7'),
-            (0, '8d2e27255df44aa32a2f3690228735b9218702d267b308520209facf34a05aed')
+            (0, '93d72da9b72428ed938bbb2dce6959fb4e0c595f1374877700703b0e838c09e7')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -214,17 +214,18 @@ comment on function holdfast._tidy_limiters is
 create or replace function holdfast._repair_limiters(unreadable_only boolean) returns void language plpgsql volatile
 as $$
 declare
-  v_limiter record;
+  v_id int;
+  v_register regclass;
 begin
   -- One that is being dropped, or taken into use, needs no repair.
-  for v_limiter in select l.id, l.register from holdfast.limiter l order by l.id for key share skip locked loop
-    if not holdfast._readable(array[v_limiter.register]) then
-      -- Whoever repairs it at this moment is waited for: what one has made, the next would drop again, under its users.
-      select l.register into v_limiter.register from holdfast.limiter l where l.id = v_limiter.id for no key update;
-      update holdfast.limiter l set register = holdfast._register('limiter_' || l.id)
-      where l.id = v_limiter.id and not holdfast._readable(array[v_limiter.register]);
+  for v_id in select l.id from holdfast.limiter l order by l.id for key share skip locked loop
+    -- Before the register is read, which locks it until the end: whoever repairs it at this moment could not drop it. He is
+    -- waited for: what one has made, the next would drop again, under its users.
+    select l.register into v_register from holdfast.limiter l where l.id = v_id for no key update;
+    if not holdfast._readable(array[v_register]) then
+      update holdfast.limiter l set register = holdfast._register('limiter_' || l.id) where l.id = v_id;
     elsif not unreadable_only then
-      perform setval(v_limiter.register, 0);
+      perform setval(v_register, 0);
     end if;
   end loop;
 end $$;

@@ -264,7 +264,7 @@ begin
          _take_with_care.handed + coalesce(cardinality(v_fresh.ids || v_other), 0), pg_current_xact_id()
   from (values (v_lane.id, v_fresh.ids, v_fresh.upto), (-v_lane.id, v_other, 0)) p(part, ids, upto)
   where p.ids is not null or p.upto > v_start;
-  perform holdfast._tend(v_lane, at);
+  perform holdfast._set_care(v_lane, at);
   -- Where all that was wanted is there, nobody asks.
   return case when v_fresh.ids is null and v_other is null then 0
               when cardinality(v_fresh.ids || v_other) < want then holdfast._bytes(v_fresh.ids || v_other) end;
@@ -305,6 +305,16 @@ create or replace function holdfast._is_calm(care_at regclass) returns boolean l
   return pg_sequence_last_value(care_at) between holdfast._us(clock_timestamp()) and holdfast._us(clock_timestamp()) + 10000000;
 comment on function holdfast._is_calm is 'May a claim do without a look at what the lane needs: is the time for the next one still ahead?';
 
+create or replace function holdfast._set_care(lane holdfast.lane, at timestamptz) returns void language plpgsql volatile
+as $$
+begin
+  perform setval(lane.care_at, greatest(0, least(
+    holdfast._us(clock_timestamp()) + pg_sequence_last_value(lane.sweep_at) - holdfast._us(at),
+    nullif(pg_sequence_last_value(lane.gap_look), 0) / 10,
+    nullif(pg_sequence_last_value(lane.due_walk), 0))));
+end $$;
+comment on function holdfast._set_care is 'Under the lane lock: say until when claims need no care';
+
 create or replace function holdfast._tend(lane holdfast.lane, at timestamptz) returns boolean language plpgsql volatile
 as $$
 declare
@@ -313,14 +323,11 @@ begin
   if holdfast._us(at) not between v_sweep - 10000000 and v_sweep then
     perform holdfast._sweep_lane(lane, at, pg_current_xact_id_if_assigned() is null);
   end if;
-  perform setval(lane.care_at, greatest(0, least(
-    holdfast._us(clock_timestamp()) + pg_sequence_last_value(lane.sweep_at) - holdfast._us(at),
-    nullif(pg_sequence_last_value(lane.gap_look), 0) / 10,
-    nullif(pg_sequence_last_value(lane.due_walk), 0))));
+  perform holdfast._set_care(lane, at);
   return coalesce(holdfast._is_calm(lane.care_at), false);
 end $$;
 comment on function holdfast._tend is
-  'Under the lane lock: sweep if it is time, and say until when claims need no care. false: gaps or due messages below the floor are to be looked at now';
+  'Under the lane lock: sweep if it is time, and say until when claims need no care. false: gaps or due messages below the floor are to be looked at now, or the sweep freed something';
 
 create or replace function holdfast._home(token bigint, shards int) returns int language sql stable
   return case when token % 8 = 0 then token / 8 % shards else pg_backend_pid() % shards end;

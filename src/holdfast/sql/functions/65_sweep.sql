@@ -1,6 +1,6 @@
 -- Sweeping: what leases that ran out leave behind becomes due again, or is buried as a dead letter.
 --
--- Runs under the lane lock, at most every 250 ms for a lane, for about 20 ms at most. Leases and messages that
+-- Runs under the lane lock, for about 20 ms at most; every 250 ms for a lane, or at the next claim if it freed something. Leases and messages that
 -- somebody has locked (an ack in an open transaction) are left alone: they stay leased until that is over.
 
 create or replace function holdfast._first_overdue(lane holdfast.lane, at timestamptz, clean boolean) returns timestamptz
@@ -44,6 +44,7 @@ declare
   v_end record;
   v_freed int := 0;
   v_kept int := 0;
+  v_more boolean := false;
   v_next interval := interval '250 ms';
 begin
   perform holdfast._tidy_leases(lane, clean);
@@ -57,11 +58,13 @@ begin
     v_freed := v_freed + v_end.freed;
     v_kept := v_kept + v_end.kept;
     exit when cardinality(v_leases) < 200;
-    if clock_timestamp() > v_began + interval '20 ms' then
-      v_next := interval '0';
-      exit;
-    end if;
+    v_more := clock_timestamp() > v_began + interval '20 ms';
+    exit when v_more;
   end loop;
+  if v_more or v_freed > 0 then
+    -- The next claim sweeps again: there is more, or what was freed is held once more because this rolled back.
+    v_next := interval '-1 microsecond';
+  end if;
   perform setval(lane.sweep_at, holdfast._us(at + v_next));
   return v_freed;
 end $$;
