@@ -16,6 +16,9 @@ from holdfast.database import URL_VARIABLE
 from holdfast.spark.session import make_session
 from tests.engine.engine import Engine
 from tests.fix_database import Connect
+from tests.fix_folder import open_folder
+from tests.spark.cluster import Cluster, running_cluster
+from tests.spark.submit import Submit
 
 ROOT = Path(__file__).parents[2]
 STARTING = 120.0  # seconds for a process with Spark to do its work
@@ -76,3 +79,18 @@ def start(database_url: str) -> Iterator[Start]:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A cluster for the tests of one module: starting it takes as long as a job."""
+    with open_folder() as folder, running_cluster(folder) as running:
+        yield running
+
+
+@pytest.fixture
+def submit(cluster: Cluster, database_url: str, tmp_path: Path) -> Iterator[Submit]:
+    """Submits jobs to the cluster, and ends those that are left."""
+    submit = Submit(cluster, database_url, tmp_path)
+    yield submit
+    submit.end()
