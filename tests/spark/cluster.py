@@ -38,7 +38,7 @@ class Cluster:
 
     def executors(self) -> list[psutil.Process]:
         """The JVMs that run tasks at the moment."""
-        return [found for found in living_in(self.folder) if "CoarseGrainedExecutorBackend" in words_of(found)]
+        return [each for each in living_in(self.folder) if "CoarseGrainedExecutorBackend" in words_of(each)]
 
 
 @contextmanager
@@ -89,10 +89,10 @@ def _start(place: Path, kind: str, host: str, *words: str) -> subprocess.Popen[b
         "SPARK_DAEMON_JAVA_OPTS": f"{QUICK_JVM} -Dspark.master.rest.enabled=false",
         "SPARK_WORKER_DIR": str(place),
     }
+    program = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}"]
     with (place / LOG).open("wb") as log:
         return subprocess.Popen(
-            [SPARK_HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{kind}"]
-            + ["--host", host, "--webui-port", "0", *words],
+            [*program, "--host", host, "--webui-port", "0", *words],
             cwd=place,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -105,7 +105,9 @@ def _start(place: Path, kind: str, host: str, *words: str) -> subprocess.Popen[b
 def _awaited(place: Path, line: re.Pattern[str]) -> str:
     """What a process says about itself, once it does."""
     log = place / LOG
-    return eventually(lambda: line.search(log.read_text()), what=line.pattern, timeout=STARTING)[1]
+    told = eventually(lambda: line.search(log.read_text()), what=line.pattern, timeout=STARTING)
+    assert told is not None
+    return told[1]
 
 
 def _end_all(folder: Path, started: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -1,4 +1,4 @@
-"""Jobs for a cluster, as spark-submit runs them: the driver, alone in its process. Arguments: which job, more.
+"""Jobs for a cluster, as spark-submit runs them: the driver, alone in its process. Arguments: the job, more.
 
 They know the database from the driver's environment only, and import nothing of the tests. What they found
 out goes to standard output, as one line of JSON.

@@ -1,4 +1,4 @@
-"""spark-submit for tests, as a user would call it: jobs on a cluster, with the database in their environment."""
+"""spark-submit for tests, as users call it: jobs on a cluster; their environment names the database."""
 
 from __future__ import annotations
 
@@ -89,9 +89,10 @@ class Submit:
         place = {"spark.master": self._cluster.master, "spark.eventLog.dir": f"file:{folder}/events"}
         configured = [f"--conf={name}={value}" for name, value in (SETTINGS | place | settings).items()]
         environment = {URL_VARIABLE: self._url, "PYSPARK_PYTHON": sys.executable}
+        program = [str(SPARK_HOME / "bin" / "spark-submit"), *configured, cluster_job.__file__]
         with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
             process = subprocess.Popen(
-                [SPARK_HOME / "bin" / "spark-submit", *configured, cluster_job.__file__, job, *map(str, words)],
+                [*program, job, *map(str, words)],
                 cwd=folder,
                 env=bare_environment(folder) | environment,
                 stdin=subprocess.DEVNULL,

@@ -23,6 +23,13 @@ pytestmark = [pytest.mark.verify, pytest.mark.timeout(900)]
 
 ALL = Counter(range(cluster_job.ROWS))
 STAGED = "select count(*) from holdfast.staged"
+EAGER = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.minTaskRuntime": "500ms",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.5",
+}
 BOTH = set(HOSTS)
 
 
@@ -54,9 +61,7 @@ def test_a_task_that_fails_after_staging_and_runs_again_counts_once(submit: Subm
 
 
 def test_of_a_task_and_its_speculative_copy_one_counts(submit: Submit, queue: Engine) -> None:
-    eager = {"": "true", ".multiplier": "1.1", ".interval": "100ms", ".quantile": "0.5", ".minTaskRuntime": "500ms"}
-
-    job = submit("write_slowly", **{f"spark.speculation{name}": value for name, value in eager.items()})
+    job = submit("write_slowly", **EAGER)
     job.found()
 
     copies = [task for task in job.tasks() if task["Speculative"]]
