@@ -161,22 +161,25 @@ class OrderMachine(RuleBasedStateMachine):
             self._expire_leases()
             with self.engine.conn.transaction(force_rollback=undone == 0):
                 rows = self.engine.claim(most, queue=self.queue)
+                there = self._there()
             self._forget_expired()
-            self._check(rows, held=undone > 0)
+            self._check(rows, there, held=undone > 0)
             taken += len(rows)
             if rows or undone == 0:
                 return
         wanted = [m for m in self.model.live if self.model.first(m) and m.free(self.model.now)]
         assert taken or not wanted, f"G9: nothing came, but {wanted[:3]} can be had"
 
-    def _check(self, rows: list[dict[str, Any]], *, held: bool) -> None:
+    def _check(self, rows: list[dict[str, Any]], there: set[int], *, held: bool) -> None:
+        """there: what had not ended where the rows were claimed, in a transaction that may be undone."""
         lines = [row["ordering_key"] for row in rows if row["ordering_key"]]
         assert len(lines) == len(set(lines)), f"two of a line at once: {rows}"
         assert len(rows) <= 1 or not self.strict
         found = [(row, self.model.named(row["id"])) for row in rows]
         for row, message in found:
             assert message is not None, f"handed out, but not there: {row}"
-            assert self.model.first(message), f"G6: {message} before {self.model.line(message)[0]}"
+            first = next(m for m in self.model.line(message) if m.id in there)
+            assert first is message, f"G6: {message} before {first}"
             assert message.free(self.model.now), f"{message} was held, blocked or not due"
             assert (row["payload"], row["key"]) == (message.payload, message.key)
         for row, message in found:
@@ -191,10 +194,13 @@ class OrderMachine(RuleBasedStateMachine):
 
     def _forget_expired(self) -> None:
         """Claims end what has expired when they meet it: the model asks which are gone."""
-        there = {id for (id,) in self.engine.conn.execute("select id from holdfast.message").fetchall()}
+        there = self._there()
         gone = [m for m in self.model.live if m.id not in there]
         assert all(m.expired(self.model.now) and m.token is None for m in gone), f"lost: {gone}"
         self.model.live = [m for m in self.model.live if m.id in there]
+
+    def _there(self) -> set[int]:
+        return {id for (id,) in self.engine.conn.execute("select id from holdfast.message").fetchall()}
 
     # --- settling
 
@@ -319,7 +325,7 @@ class OrderMachine(RuleBasedStateMachine):
                 message.retry(self.model.now)
             rows = self.engine.claim(10, queue=self.queue)
             self._forget_expired()
-            self._check(rows, held=False)
+            self._check(rows, self._there(), held=False)
             for row in rows:
                 self.engine.settle("ack", row["token"], [row["id"]], queue=self.queue)
                 self.model.live = [m for m in self.model.live if m.id != row["id"]]
