@@ -96,6 +96,7 @@ SIGNATURES = {
     " partial boolean = false",
     "unblock": "queue text, key text?, how text = 'retry'::text",
     "why": "queue text",
+    "writes": "queue text, prefix text, \"limit\" integer = 1000, after text = ''::text",
 }
 
 RESULTS = {
@@ -161,6 +162,7 @@ RESULTS = {
     "take_rate": "holdfast.allowance",
     "unblock": "bigint",
     "why": "SETOF holdfast.finding",
+    "writes": "TABLE(write_id text, messages bigint, sent_at timestamptz)",
 }
 
 STABLE = {
@@ -179,6 +181,7 @@ STABLE = {
     "scan",
     "scan_bounds",
     "why",
+    "writes",
 }
 # now() is inlined into every statement that uses it: a security definer would be called.
 INLINED = {"now"}

@@ -33,6 +33,7 @@ VERBS: dict[str, set[str]] = {
         "json_errors",
         "send_staged",
         "drop_staged",
+        "writes",
         "begin_run",
         "report_run",
         "end_run",
@@ -143,6 +144,7 @@ CALLS: dict[str, str] = {
     "take_rate": "'a', 1",
     "unblock": "'blocked'",
     "why": "'q'",
+    "writes": "'q', 'w'",
 }
 
 

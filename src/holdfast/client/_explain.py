@@ -15,7 +15,7 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "holdfast_producer": frozenset(
             {"send", "send_batch", "send_many", "bulk_send", "fast_mode", "now"}
-            | {"open_stage", "check_staged", "json_errors", "send_staged", "drop_staged"}
+            | {"open_stage", "check_staged", "json_errors", "send_staged", "drop_staged", "writes"}
             | {"begin_run", "report_run", "end_run", "runs"}
         ),
         "holdfast_consumer": frozenset(

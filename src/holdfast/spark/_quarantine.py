@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
+from typing import Protocol
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -33,6 +34,17 @@ class Quarantine:
         for found in self._files.get_file_info(fs.FileSelector(self._folder, allow_not_found=True)):
             if found.base_name not in names:
                 self._files.delete_file(found.path)
+
+
+class Aside(Protocol):
+    """Where the bad rows of one part go."""
+
+    name: str
+    rows: int
+
+    def add(self, batch: pa.RecordBatch, refused: Mapping[int, str], first: int) -> None:
+        """Set some rows of a batch aside, which are named by their place in it."""
+        ...
 
 
 class QuarantinePart:

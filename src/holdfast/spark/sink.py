@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from ._database import DatabaseError, arrow_errors, calls, rows
 from ._outgoing import IN_JSON, check_columns, staging_rows, text_of, unstorable
-from ._quarantine import Quarantine, QuarantinePart
+from ._quarantine import Aside, Quarantine
 from ._retry import retried
 from .options import OptionError, Options, Secret
 
@@ -75,8 +75,10 @@ class Stage:
         self._write_id = write_id
         self._run = run
 
-    def fill(self, batches: Iterator[pa.RecordBatch], number: int) -> Part:
-        """Stage the rows of one part."""
+    def fill(
+        self, batches: Iterator[pa.RecordBatch], number: int, aside: Aside | None = None
+    ) -> Part:
+        """Stage the rows of one part. Bad rows go aside, if not otherwise then to the quarantine."""
         options = self._options
         with calls(options.url) as connection:
             stage: int | None = _value(
@@ -87,8 +89,7 @@ class Stage:
             if stage is None:
                 return Part(number, None, 0, 0, None)
             with ExitStack() as stack:
-                aside = None
-                if options.quarantine:
+                if options.quarantine and aside is None:
                     aside = stack.enter_context(Quarantine(options.quarantine, self._write_id).part(number))
                 cursor = stack.enter_context(rows(options.url, autocommit=True))
                 filler = _Filler(options.url, options.queue, connection, cursor, stage, number, aside)
@@ -135,7 +136,7 @@ class _Filler:
         cursor: Any,
         stage: int,
         number: int,
-        aside: QuarantinePart | None,
+        aside: Aside | None,
     ) -> None:
         self.staged = 0
         self.refused = 0

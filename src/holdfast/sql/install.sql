@@ -3468,6 +3468,21 @@ end $$;
 comment on function holdfast.send_staged is
   'Send what lies in these stages, in their order, if no write of this name was sent before, and remove all rows of the write. messages: how many there must be';
 
+create or replace function holdfast.writes(queue text, prefix text, "limit" int default 1000, after text default '')
+returns table (write_id text, messages bigint, sent_at timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(writes.queue);
+begin
+  perform holdfast._check_limit("limit");
+  return query
+    select w.id, w.messages, w.sent_at from holdfast.write w
+    where w.queue_id = v_queue.id and w.id > writes.after and starts_with(w.id, writes.prefix) order by w.id limit writes."limit";
+end $$;
+comment on function holdfast.writes is 'The writes to a queue whose names begin so, in the order of their names, from the one after a name on';
+
 create or replace function holdfast.drop_staged(run text) returns bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
@@ -8214,7 +8229,7 @@ begin
   end if;
   for v_grant in
     select * from (values
-      ('holdfast_producer', '{send,send_batch,send_many,open_stage,check_staged,send_staged,drop_staged,json_errors,begin_run,report_run,end_run,runs,fast_mode,now}'::text[]),
+      ('holdfast_producer', '{send,send_batch,send_many,open_stage,check_staged,send_staged,drop_staged,writes,json_errors,begin_run,report_run,end_run,runs,fast_mode,now}'::text[]),
       ('holdfast_consumer', '{read,read_archive,log_stats,claim,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,scan,scan_bounds,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
       ('holdfast_monitor', '{queue_stats,queues,leases,log_stats,blocked_keys,samples,why,runs,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
@@ -8243,7 +8258,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '93d72da9b72428ed938bbb2dce6959fb4e0c595f1374877700703b0e838c09e7', false);
+values (0, 'functions', '863c456ebc5f93b33821057a0923cc148f24baaba527d93c69ac88891275e501', false);
 \else
 do $install$
 begin
@@ -8259,7 +8274,7 @@ begin
             (7, '09a60c0ff6493617033222a8d6b19bb93d01bceee01ea31884678ee17089afe6'),
             (8, '61d7ac39bc06745d8cd305df101595b4ab4177f4ad71037af060fdbc5bf5f3de'),
             (9, '332976f9a9f93c9f7ce5289337f73c5f0b63ad892af214821e5ac1d7100496b7'),
-            (0, '93d72da9b72428ed938bbb2dce6959fb4e0c595f1374877700703b0e838c09e7')
+            (0, '863c456ebc5f93b33821057a0923cc148f24baaba527d93c69ac88891275e501')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -18,7 +18,8 @@ from holdfast.spark.options import Secret
 from holdfast.spark.session import started_with
 
 FORMAT = "holdfast"
-IDENTITY_LENGTH = 20  # hexadecimal digits
+PAGE = 1_000  # writes that are asked for at a time
+FINGERPRINT_LENGTH = 20  # hexadecimal digits
 
 
 class PipelineError(Exception):
@@ -120,6 +121,17 @@ class Run:
         writer = frame.write.format(FORMAT).mode("append").options(**self.database_option)
         writer.options(write_id=write_id, **options).save(queue)
 
+    def writes(self, queue: str, prefix: str) -> dict[str, int]:
+        """Writes that were sent to a queue, whose names begin so: how many messages each had."""
+        found: dict[str, int] = {}
+        with self.database() as connection:
+            while page := connection.execute(
+                "select write_id, messages from holdfast.writes(%s, %s, %s, %s)",
+                [queue, prefix, PAGE, max(found, default="")],
+            ).fetchall():
+                found |= dict(page)
+        return found
+
     def database(self) -> AbstractContextManager[psycopg.Connection[Any]]:
         """A connection for some calls of SQL functions; each is a transaction of its own."""
         self.check()
@@ -176,7 +188,10 @@ def identity(pipeline: Pipeline, *more: str) -> str:
 
     More: what decides too whether it is the same, such as the size and time of the files that are read.
     """
-    told = json.dumps(
-        [pipeline.name, parameters(pipeline), *more], sort_keys=True, separators=(",", ":"), default=str
-    )
-    return f"{pipeline.name}-{hashlib.sha256(told.encode()).hexdigest()[:IDENTITY_LENGTH]}"
+    return f"{pipeline.name}-{fingerprint(pipeline.name, parameters(pipeline), *more)}"
+
+
+def fingerprint(*parts: Any) -> str:
+    """A short text that is the same for the same parts, and for no others."""
+    told = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(told.encode()).hexdigest()[:FINGERPRINT_LENGTH]

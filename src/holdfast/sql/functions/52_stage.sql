@@ -295,6 +295,21 @@ end $$;
 comment on function holdfast.send_staged is
   'Send what lies in these stages, in their order, if no write of this name was sent before, and remove all rows of the write. messages: how many there must be';
 
+create or replace function holdfast.writes(queue text, prefix text, "limit" int default 1000, after text default '')
+returns table (write_id text, messages bigint, sent_at timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(writes.queue);
+begin
+  perform holdfast._check_limit("limit");
+  return query
+    select w.id, w.messages, w.sent_at from holdfast.write w
+    where w.queue_id = v_queue.id and w.id > writes.after and starts_with(w.id, writes.prefix) order by w.id limit writes."limit";
+end $$;
+comment on function holdfast.writes is 'The writes to a queue whose names begin so, in the order of their names, from the one after a name on';
+
 create or replace function holdfast.drop_staged(run text) returns bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off

@@ -1,0 +1,104 @@
+"""Files to load: which there are, what they are, and how they are read so that chunks stay the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from holdfast.spark.transforms.load import BROKEN, FILE, LINE, elements, filled
+
+from ._pipeline import PipelineError
+
+FORMATS = ("json", "json-array", "csv", "parquet")
+SUFFIXES: Mapping[str, str] = {
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+}
+PACKED = frozenset({".gz", ".bz2", ".zst", ".zstd", ".lz4", ".snappy", ".deflate", ".xz"})
+GLOB = re.compile(r"([\\*?\[\]{}])")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class File:
+    """A file, and what shows that it is still the same."""
+
+    path: str
+    size: int
+    modified: str
+
+
+def listed(spark: SparkSession, paths: Sequence[str]) -> list[File]:
+    """The files that paths, folders and globs name, in the order of their paths."""
+    found = spark.read.format("binaryFile").option("recursiveFileLookup", True).load(list(paths))
+    modified = F.col("modificationTime").cast("string").alias("modified")
+    rows = found.select("path", "length", modified).collect()
+    files = sorted({File(row.path, row.length, row.modified) for row in rows if row.length})
+    if not files:
+        raise PipelineError(f"{', '.join(paths)}: expected files that are not empty, found none")
+    return files
+
+
+def format_of(files: Sequence[File]) -> str:
+    """The format that the names of the files tell."""
+    formats = {_format(file.path) for file in files}
+    if len(formats) == 1 and (only := formats.pop()) is not None:
+        return only
+    unknown = next((file.path for file in files if _format(file.path) is None), None)
+    got = f"{unknown}, whose name does not tell" if unknown else "files of several formats"
+    raise PipelineError(f"got {got}; expected --format, one of {', '.join(FORMATS)}")
+
+
+def read(
+    spark: SparkSession, kind: str, files: Sequence[File], roots: Sequence[str], options: Mapping[str, str]
+) -> DataFrame:
+    """The rows of files: LINE and FILE of JSON, else columns, FILE, and BROKEN of CSV."""
+    paths = [GLOB.sub(r"\\\1", file.path) for file in files]
+    if kind in ("json", "json-array"):
+        return _lines(spark, kind, paths, options)
+    reader = spark.read.options(**_base(roots), **options)
+    if kind == "parquet":
+        return reader.parquet(*paths).select("*", F.col("_metadata.file_path").alias(FILE))
+    return _table(spark, files, paths, options)
+
+
+def _lines(spark: SparkSession, kind: str, paths: list[str], options: Mapping[str, str]) -> DataFrame:
+    whole = kind == "json-array"
+    text = spark.read.options(**options).text(paths, wholetext=whole)
+    lines = text.select(F.col("value").alias(LINE), F.col("_metadata.file_path").alias(FILE))
+    return elements(lines) if whole else filled(lines)
+
+
+def _table(
+    spark: SparkSession, files: Sequence[File], paths: list[str], options: Mapping[str, str]
+) -> DataFrame:
+    """CSV, all columns text: the types are the transforms' work, which can say what is wrong."""
+    chosen = {"header": "true", "enforceSchema": "false", **_separator(files), **options}
+    header = spark.read.options(**chosen).option("inferSchema", False).csv(paths[:1]).columns
+    schema = ", ".join(f"`{name.replace('`', '``')}` string" for name in (*header, BROKEN))
+    rows = spark.read.options(**chosen).csv(paths, schema=schema, columnNameOfCorruptRecord=BROKEN)
+    return rows.select("*", F.col("_metadata.file_path").alias(FILE))
+
+
+def _separator(files: Sequence[File]) -> dict[str, str]:
+    return {"sep": "\t"} if all(".tsv" in PurePosixPath(file.path).suffixes for file in files) else {}
+
+
+def _base(roots: Sequence[str]) -> dict[str, str]:
+    """Folders below the one that was named may be columns: /data/orders/year=2030/…"""
+    return {"basePath": roots[0]} if len(roots) == 1 and not GLOB.search(roots[0]) else {}
+
+
+def _format(path: str) -> str | None:
+    suffixes = [suffix.lower() for suffix in PurePosixPath(path).suffixes]
+    while suffixes and suffixes[-1] in PACKED:
+        suffixes.pop()
+    return SUFFIXES.get(suffixes[-1]) if suffixes else None

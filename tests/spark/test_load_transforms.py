@@ -1,0 +1,204 @@
+"""Loading, without reads and writes: rows as messages, and the reason of each that is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType, StructType
+
+from holdfast.spark.transforms.load import (
+    BROKEN,
+    CONTENT,
+    FILE,
+    LINE,
+    OUTCOME,
+    REASON,
+    OfColumns,
+    OfJson,
+    elements,
+    filled,
+    messages,
+    objects,
+    typed,
+    whole,
+)
+
+pytestmark = pytest.mark.verify
+
+Lines = Callable[..., DataFrame]
+
+
+@pytest.fixture
+def lines(spark: SparkSession) -> Lines:
+    """A frame of these lines, all of one file."""
+
+    def made(*texts: str) -> DataFrame:
+        return spark.createDataFrame([(text, "f") for text in texts], f"{LINE} string, {FILE} string")
+
+    return made
+
+
+def schema(ddl: str) -> StructType:
+    found = DataType.fromDDL(ddl)
+    assert isinstance(found, StructType)
+    return found
+
+
+def from_json(frame: DataFrame, mapping: dict[str, str], payload: str | None = None) -> list[Any]:
+    return messages(objects(frame), OfJson(), mapping, payload=payload, text=False).collect()
+
+
+def from_columns(frame: DataFrame, mapping: dict[str, str], **how: Any) -> list[Any]:
+    rows = OfColumns(frame.schema)
+    return messages(frame, rows, mapping, **{"payload": None, "text": False, **how}).collect()
+
+
+def reasons(frame: DataFrame) -> list[str | None]:
+    return [row[REASON] for row in frame.collect()]
+
+
+def test_lines_are_payloads_as_they_are(lines: Lines) -> None:
+    text = '{"a": 1.50, "a": 12345678901234567890123}'
+
+    frame = whole(filled(lines(text, "", "  ", "5")))
+
+    assert [row.payload for row in frame.collect()] == [text, "5"]
+    assert frame.columns == ["payload", *OUTCOME]
+
+
+def test_fields_become_options_and_the_rest_is_the_payload(lines: Lines) -> None:
+    line = '{"id": 12345678901234567890, "who": "c1", "p": 7, "h": {"x": [1]}, "n": null,'
+    line += ' "at": "2030-01-01T10:00:00Z"}'
+    mapping = {"key": "who", "priority": "p", "deliver_at": "at", "headers": "h", "tag": "none"}
+
+    (row,) = from_json(lines(line), mapping)
+
+    assert (row.key, row.priority, row.tag) == ("c1", 7, None)
+    assert row.deliver_at.replace(tzinfo=UTC) == datetime(2030, 1, 1, 10, tzinfo=UTC)
+    assert json.loads(row.headers) == {"x": [1]}
+    assert json.loads(row.payload) == {"id": 12345678901234567890, "n": None}
+    assert row[REASON] is None
+
+
+def test_one_field_can_be_the_payload(lines: Lines) -> None:
+    found = from_json(lines('{"p": {"a": null}}', '{"p": "text"}', '{"q": 1}'), {}, payload="p")
+
+    assert [row.payload for row in found] == ['{"a":null}', '"text"', None]
+    assert [row[REASON] for row in found] == [None, None, "p: got nothing; expected a value"]
+
+
+def test_lines_that_are_no_objects_have_a_reason_and_their_text(lines: Lines) -> None:
+    found = from_json(lines("{", "[1]", '{"p": 1}'), {"priority": "p"})
+
+    assert [(row[REASON], row[CONTENT]) for row in found] == [
+        ("this is not JSON", "{"),
+        ("expected a JSON object", "[1]"),
+        (None, None),
+    ]
+
+
+@pytest.mark.parametrize(("value", "shown"), [('"high"', "high"), ("1.5", "1.5"), ("{}", "{}")])
+def test_a_field_of_another_type_than_the_option_has_a_reason(lines: Lines, value: str, shown: str) -> None:
+    (row,) = from_json(lines(f'{{"p": {value}}}'), {"priority": "p"})
+
+    assert row[REASON] == f"p: got {shown}; expected int"
+    assert row[FILE] == "f"
+
+
+def test_a_file_that_is_an_array_gives_a_line_for_each_element(lines: Lines) -> None:
+    found = elements(lines('[{"a": 1}, 2, "three"]', "[]", "no array"))
+
+    assert [row[LINE] for row in found.collect()] == ['{"a":1}', "2", '"three"', "no array"]
+
+
+def test_json_in_the_columns_of_a_schema(lines: Lines) -> None:
+    frame = typed(
+        objects(lines('{"id": 1, "day": "2030-01-31", "more": 1}', '{"id": "x"}', '{"day": "2030-01-31"}')),
+        OfJson(),
+        schema("id BIGINT NOT NULL, day DATE"),
+    )
+
+    assert frame.columns == ["id", "day", *OUTCOME]
+    assert [(row.id, str(row.day)) for row in frame.collect()] == [
+        (1, "2030-01-31"),
+        (None, "None"),
+        (None, "2030-01-31"),
+    ]
+    assert reasons(frame) == [None, "id: got x; expected bigint", "id: got nothing; expected a value"]
+
+
+def test_several_reasons_are_all_told(lines: Lines) -> None:
+    frame = typed(objects(lines('{"a": "x", "b": "y"}')), OfJson(), schema("a INT, b DOUBLE"))
+
+    assert reasons(frame) == ["a: got x; expected int; b: got y; expected double"]
+
+
+def test_text_columns_get_the_types_of_a_schema(spark: SparkSession) -> None:
+    ddl = f"id string, price string, {BROKEN} string, {FILE} string"
+    frame = spark.createDataFrame(
+        [("1", "2.50", None, "f"), ("2", "dear", None, "f"), ("3", None, "3", "f")], ddl
+    )
+
+    found = typed(frame, OfColumns(frame.schema), schema("id INT, price DECIMAL(10,2)"))
+
+    assert [str(row.price) for row in found.collect()] == ["2.50", "None", "None"]
+    assert reasons(found) == [
+        None,
+        "price: got dear; expected decimal(10,2)",
+        "expected as many columns as the header has",
+    ]
+    assert [row[CONTENT] for row in found.collect()] == [None, '{"id":"2","price":"dear"}', "3"]
+
+
+def test_columns_become_options_and_the_rest_is_the_payload(spark: SparkSession) -> None:
+    frame = spark.sql(
+        "select 'k' as `the key`, 3 as p, 1.5 as wait, named_struct('a', 1) as h, null as nothing,"
+        f" array('x') as tags, 'f' as {FILE}"
+    )
+
+    (row,) = from_columns(frame, {"key": "the key", "priority": "p", "delay": "wait", "headers": "h"})
+
+    assert (row.key, row.priority, row.delay, row.headers) == ("k", 3, 1.5, '{"a":1}')
+    assert json.loads(row.payload) == {"nothing": None, "tags": ["x"]}
+
+
+def test_a_row_of_which_all_is_mapped_has_an_empty_object(spark: SparkSession) -> None:
+    frame = spark.sql(f"select 'k' as k, 'f' as {FILE}")
+
+    (row,) = from_columns(frame, {"key": "k"})
+
+    assert row.payload == "{}"
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "payload"),
+    [
+        ("'{\"a\": 1}'", False, '{"a": 1}'),
+        ("'say \"hi\"'", True, r'"say \"hi\""'),
+        ("named_struct('a', 1)", False, '{"a":1}'),
+        ("array(1, 2)", False, "[1,2]"),
+        ("5", False, "5"),
+        ("true", False, "true"),
+        ("timestamp '2030-01-01 00:00:00'", False, '"2030-01-01T00:00:00.000Z"'),
+    ],
+)
+def test_a_column_as_payload(spark: SparkSession, value: str, text: bool, payload: str) -> None:
+    frame = spark.sql(f"select {value} as p, 1 as other, 'f' as {FILE}")
+
+    (row,) = from_columns(frame, {}, payload="p", text=text)
+
+    assert row.payload == payload
+
+
+def test_bytes_are_a_body_and_leave_no_payload(spark: SparkSession) -> None:
+    frame = spark.sql(f"select cast('abc' as binary) as b, 'f' as {FILE}")
+
+    (row,) = from_columns(frame, {"body": "b"})
+
+    assert bytes(row.body) == b"abc"
+    assert "payload" not in row.asDict()
