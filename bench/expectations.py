@@ -93,6 +93,11 @@ def _pressure(results: Results) -> Iterator[Expectation]:
         for kind, value, bound in kinds:
             if value is not None:
                 yield Expectation(f"{_title(results, case)}: {kind}", value, bound, at_least=True)
+    held, free = (results.value(case, HOLDFAST, "last_cpu_us") for case in ("held-snapshot", "undisturbed"))
+    kept = quotient(free, held)
+    if kept is not None:
+        title = f"{_title(results, 'held-snapshot')}: messages per CPU second, last window over undisturbed"
+        yield Expectation(title, kept, STEADY, at_least=True)
 
 
 def _change(results: Results, case: str, figure: Figure) -> float | None:

@@ -1,4 +1,4 @@
-"""A long drain while someone's open transaction keeps PostgreSQL from cleaning up.
+"""A long drain while someone's open transaction keeps PostgreSQL from cleaning up, and one while none does.
 
 Two consumers claim and ack by twenties, each with a producer that keeps the backlog's depth; the figures are
 the throughput of the first and of the last seconds. The transactions that disturb:
@@ -36,6 +36,7 @@ def cases(scale: Scale) -> list[LongCase]:
     drain = work.claim_ack(BATCH)
     refusing = work.claim_nack(BATCH, nack_share=NACK_SHARE, delay_s=NACK_DELAY_S)
     return [
+        _case("undisturbed", "drain that nothing disturbs", scale, _disturb_nothing, drain),
         _case("held-snapshot", "drain under a held snapshot", scale, _hold_snapshot, drain),
         _case("idle-writer", "drain beside an idle open writer", scale, _idle_writer, drain, ROLLBACK_SHARE),
         _case("idle-sender", "drain beside an idle open sender", scale, _idle_sender, drain, ROLLBACK_SHARE),
@@ -54,6 +55,10 @@ def _case(
         return _windows(arena, crew, scale)
 
     return LongCase(name, "pressure", f"{title}, {scale.seconds:g} s", measure)
+
+
+def _disturb_nothing(arena: Arena) -> None:
+    """What the others are compared with: a long run has a first and a last window of its own."""
 
 
 def _hold_snapshot(arena: Arena) -> None:
