@@ -3,7 +3,8 @@
 1. discard against claim and ack: a message ends once; who comes second is told so.
 2. Two queues that bury at the same moment in one dead-letter queue that is not there yet: both arrive.
 3. Dead letters that are buried in open transactions are delivered in their queue once these commit, and once.
-4. redrive waits for an open claim of dead letters, leaves those in a lease, and moves every other once.
+4. redrive waits for an open claim of dead letters, but not for ever. It leaves those in a lease, and moves
+   every other once.
 5. redrive_staged keeps to the same: it mends what it moves, and leaves the rest as it was.
 6. No message has more deliveries than max_deliveries, whoever gives it back (G5).
 """
@@ -245,6 +246,28 @@ def test_redrive_moves_what_an_open_claim_gave_back(scene: Scene) -> None:
 
     assert sorted(moving.result()) == dead
     assert reader.take(queue="grave") == []
+
+
+@pytest.mark.parametrize("by_stage", [False, True])
+def test_a_claim_of_dead_letters_left_open_holds_up_neither_redrive_nor_senders(
+    scene: Scene, by_stage: bool
+) -> None:
+    mortal(scene, "a")
+    scene.watcher.execute("select holdfast.configure_queue('a', '{\"ordering\": \"strict\"}')")
+    dead = bury(scene, "a", 2)
+    reader, admin, sender = (scene.session(name) for name in ("reader", "admin", "sender"))
+    stage = staged(admin, "a", dead)
+    reader.begin().claim(queue="grave")
+
+    moving = admin.start(
+        lambda: redrive_staged(admin, "a", stage) if by_stage else redrive(admin, "a")
+    ).blocked_by(reader)
+    sending = sender.start(lambda: sender.send("a"))
+
+    assert moving.result() == (dict.fromkeys(dead, "held") if by_stage else {})
+    assert sending.result()
+    reader.rollback()
+    assert sorted(redrive(admin, "a")) == dead
 
 
 @pytest.mark.parametrize("commits", [True, False])

@@ -7,6 +7,7 @@
 3. A message that committed late and waits in a gap is not stranded: the audit leaves it alone.
 4. repair() gives way to who settles and then sends: nobody is told of a deadlock.
 5. maintain() does not end a session that is dropping a queue, however long that takes.
+6. A run of a pipeline begins, whoever else has begun one and not committed: old runs that he removes are his.
 """
 
 from __future__ import annotations
@@ -149,3 +150,21 @@ def test_maintain_does_not_end_who_is_dropping_a_queue(scene: Scene) -> None:
     admin.rollback()
 
     assert ended == "0"
+
+
+def test_a_run_begins_beside_one_that_has_begun_and_is_open(scene: Scene) -> None:
+    one, other = scene.sessions("pipeline", 2)
+    scene.watcher.execute(
+        """insert into holdfast.pipeline_run
+             (pipeline, parameters, started_by, backend, started_at, seen_at, state, ended_at)
+           select p, '{}', 'x', 1, now() - '100 days'::interval, now() - '100 days'::interval, 'done', now()
+           from generate_series(1, 1100), unnest('{load,archive}'::text[]) p"""
+    )
+    one.begin().execute("select holdfast.begin_run('load')")
+
+    began = other.start(lambda: other.value("select holdfast.begin_run('archive')")).result()
+    one.commit()
+
+    assert [run for (run,) in other.execute("select id from holdfast.runs('archive', 1)")] == [began]
+    left = scene.watcher.value("select count(*) from holdfast.pipeline_run where state = 'done'")
+    assert left < 2 * 1100

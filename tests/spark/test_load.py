@@ -129,6 +129,21 @@ def test_chunks_of_another_size_are_refused_once_a_part_was_sent(
     assert sum(sent(queue).values()) == 200
 
 
+def test_a_name_is_not_taken_for_other_files_whose_number_of_chunks_begins_alike(
+    run: Run, queue: Engine, tmp_path: Path
+) -> None:
+    for number in range(12):
+        write_lines(tmp_path / "many" / f"{number}.jsonl", *numbers(1))
+    write_lines(tmp_path / "one.jsonl", *numbers(12))
+    twelve = loaded(run, tmp_path / "many", write_id="monday", chunk=CHUNK)
+
+    with pytest.raises(PipelineError, match="expected the files of that time"):
+        loaded(run, tmp_path / "one.jsonl", write_id="monday", chunk=CHUNK)
+
+    assert twelve["chunks"] == 12
+    assert sum(sent(queue).values()) == 12
+
+
 def test_a_name_is_what_a_load_is_known_by(run: Run, queue: Engine, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", *numbers(10))
 

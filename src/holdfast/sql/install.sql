@@ -5042,6 +5042,7 @@ declare
   v_queue holdfast.queue := holdfast._queue(redrive.queue);
   v_target holdfast.queue;
   v_grave holdfast.queue;
+  v_lanes int[];
   v_ids bigint[];
   v_free bigint[];
 begin
@@ -5058,15 +5059,13 @@ begin
           holdfast._lock_keys(holdfast._key_lock(), v_target.id, array_agg(d.origin ->> 'key')),
           holdfast._lock_keys(holdfast._idempotency_lock(), v_target.id, array_agg(d.origin ->> 'idempotency_key'))
   from holdfast._movable(v_target, v_grave, v_queue.name, redrive.ids, filter, "limit") d;
-  -- Under the lane locks nobody claims a dead letter while it is being moved.
-  perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from
-    (select l.id from holdfast.lane l where l.queue_id = v_grave.id order by l.id) l;
-  v_ids := array(select d.id from holdfast._movable(v_target, v_grave, v_queue.name, redrive.ids, filter, "limit") d);
+  v_lanes := holdfast._await_graves(v_grave);
+  v_ids := array(select d.id from holdfast._movable(v_target, v_grave, v_queue.name, redrive.ids, filter, "limit") d where d.id >> 40 = any (v_lanes));
   v_free := holdfast._without_rivals(v_target, holdfast._unheld(v_ids));
   return query select * from holdfast._send_back(v_target, v_grave, v_free);
 end $$;
 comment on function holdfast.redrive is
-  'Send dead letters of this queue back to it, or to target: these ids, or those that match filter, oldest first. Those in somebody''s lease stay, and those whose key a living message has';
+  'Send dead letters of this queue back to it, or to target: these ids, or those that match filter, oldest first. Those in somebody''s lease stay, or behind a claim that is left open, and those whose key a living message has';
 
 create or replace function holdfast._redrive_target(queue holdfast.queue, target text) returns holdfast.queue language plpgsql volatile
 as $$
@@ -5091,6 +5090,34 @@ begin
   return v_target;
 end $$;
 comment on function holdfast._redrive_target is 'Where dead letters of a queue go, locked so that it stays; or an error that says why they cannot';
+
+create or replace function holdfast._await_grave(lane_id int) returns boolean
+language plpgsql volatile set lock_timeout = '2s'
+as $$
+begin
+  -- Not for ever: whoever sends with the keys of these dead letters waits as long.
+  perform pg_advisory_xact_lock(holdfast._lane_lock(), lane_id);
+  return true;
+exception
+  when lock_not_available or deadlock_detected then return false;
+end $$;
+comment on function holdfast._await_grave is
+  'Lock a lane of a dead-letter queue, so that nobody claims a dead letter while it is being moved. false: a claim that is left open keeps it';
+
+create or replace function holdfast._await_graves(grave holdfast.queue) returns int[] language plpgsql volatile
+as $$
+declare
+  v_lane int;
+  v_got int[] := '{}';
+begin
+  for v_lane in select l.id from holdfast.lane l where l.queue_id = grave.id order by l.id loop
+    if holdfast._await_grave(v_lane) then
+      v_got := v_got || v_lane;
+    end if;
+  end loop;
+  return v_got;
+end $$;
+comment on function holdfast._await_graves is 'Lock the lanes of a dead-letter queue; returns those that could be got';
 
 create or replace function holdfast._unheld(ids bigint[]) returns bigint[] language plpgsql volatile
 as $$
@@ -5503,6 +5530,7 @@ declare
   v_target holdfast.queue := holdfast._redrive_target(v_queue, redrive_staged.target);
   v_now timestamptz := holdfast.now();
   v_grave holdfast.queue;
+  v_lanes int[];
   v_ids bigint[];
   v_dead bigint[];
   v_free bigint[];
@@ -5518,11 +5546,9 @@ begin
           holdfast._lock_keys(holdfast._key_lock(), v_target.id, array_agg(e.origin ->> 'key')),
           holdfast._lock_keys(holdfast._idempotency_lock(), v_target.id, array_agg(e.origin ->> 'idempotency_key'))
   from holdfast._mended(v_grave, v_queue.name, redrive_staged.stage, v_ids, columns) e;
-  -- Under the lane locks nobody claims a dead letter while it is being moved.
-  perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from
-    (select l.id from holdfast.lane l where l.queue_id = v_grave.id order by l.id) l;
+  v_lanes := holdfast._await_graves(v_grave);
   v_dead := array(select e.id from holdfast._mended(v_grave, v_queue.name, redrive_staged.stage, v_ids, columns) e);
-  v_free := holdfast._unheld(v_dead);
+  v_free := holdfast._unheld(array(select i from unnest(v_dead) i where i >> 40 = any (v_lanes)));
   select holdfast._first_of_keys(v_target, array_agg(e.id), array_agg(e.origin - 'error')) into v_go
   from holdfast._mended(v_grave, v_queue.name, redrive_staged.stage, v_free, columns) e;
   if v_go <> '{}' and columns <> '{}' then
@@ -7714,12 +7740,13 @@ comment on function holdfast._check_run_json is 'Refuse parameters or figures th
 create or replace function holdfast._trim_runs(pipeline text, at timestamptz) returns void language plpgsql volatile
 as $$
 begin
-  -- A run under way is kept, however old; one that nobody heard of for a day is not under way.
+  -- A run under way is kept, however old; one that nobody heard of for a day is not under way. What somebody else is
+  -- removing at the moment is not waited for.
   delete from holdfast.pipeline_run r where r.id in (
     select r.id from holdfast.pipeline_run r where r.pipeline = _trim_runs.pipeline
-      and (r.state <> 'running' or r.seen_at < at - interval '1 day') order by r.id desc offset 1000 limit 1000);
+      and (r.state <> 'running' or r.seen_at < at - interval '1 day') order by r.id desc offset 1000 limit 1000 for update skip locked);
   delete from holdfast.pipeline_run r where r.id in (
-    select r.id from holdfast.pipeline_run r where r.seen_at < at - interval '90 days' order by r.seen_at limit 1000);
+    select r.id from holdfast.pipeline_run r where r.seen_at < at - interval '90 days' order by r.seen_at limit 1000 for update skip locked);
 end $$;
 comment on function holdfast._trim_runs is 'Keep the last 1,000 runs of a pipeline, and those of the last 90 days of all';
 
@@ -8258,7 +8285,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '863c456ebc5f93b33821057a0923cc148f24baaba527d93c69ac88891275e501', false);
+values (0, 'functions', 'e47931efff10ccf1b687a76b7ebdb7753758e5e224438d9de95d078c985bdb9b', false);
 \else
 do $install$
 begin
@@ -8274,7 +8301,7 @@ begin
             (7, '09a60c0ff6493617033222a8d6b19bb93d01bceee01ea31884678ee17089afe6'),
             (8, '61d7ac39bc06745d8cd305df101595b4ab4177f4ad71037af060fdbc5bf5f3de'),
             (9, '332976f9a9f93c9f7ce5289337f73c5f0b63ad892af214821e5ac1d7100496b7'),
-            (0, '863c456ebc5f93b33821057a0923cc148f24baaba527d93c69ac88891275e501')
+            (0, 'e47931efff10ccf1b687a76b7ebdb7753758e5e224438d9de95d078c985bdb9b')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -185,15 +185,21 @@ class Work:
 
     def _sent_before(self) -> dict[str, int]:
         found = self._run.writes(self._load.to, f"{self._identity}/")
-        others = [name for name in found if not name.startswith(f"{self._identity}/{self._layout}")]
+        others = [name for name in found if not self._is_ours(name)]
         if others:
             began = others[0].removeprefix(f"{self._identity}/").partition("/")[0].partition("-")[0]
             how = "--atomic" if began == "all" else f"--chunk {began}"
+            expected = "the files of that time" if began == str(self._load.chunk) else how
             raise PipelineError(
-                f"a part of this was loaded with other chunks: got another size; expected {how}, to go on."
+                f"a part of this was loaded with other chunks: expected {expected}, to go on."
                 " To send all of it again, name it anew with --write-id"
             )
         return found
+
+    def _is_ours(self, name: str) -> bool:
+        """Whether a write is one of these chunks: 1048576-12 is not 1048576-1, though it begins so."""
+        whole = f"{self._identity}/{self._layout}"
+        return name == whole if self._atomic else name.startswith(f"{whole}/")
 
     def _sent(self, left: Sequence[int]) -> tuple[list[Staged], int]:
         """Stage and send. Without a quarantine nothing is sent before all of it has been looked at."""

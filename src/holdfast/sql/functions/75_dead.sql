@@ -123,6 +123,7 @@ declare
   v_queue holdfast.queue := holdfast._queue(redrive.queue);
   v_target holdfast.queue;
   v_grave holdfast.queue;
+  v_lanes int[];
   v_ids bigint[];
   v_free bigint[];
 begin
@@ -139,15 +140,13 @@ begin
           holdfast._lock_keys(holdfast._key_lock(), v_target.id, array_agg(d.origin ->> 'key')),
           holdfast._lock_keys(holdfast._idempotency_lock(), v_target.id, array_agg(d.origin ->> 'idempotency_key'))
   from holdfast._movable(v_target, v_grave, v_queue.name, redrive.ids, filter, "limit") d;
-  -- Under the lane locks nobody claims a dead letter while it is being moved.
-  perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from
-    (select l.id from holdfast.lane l where l.queue_id = v_grave.id order by l.id) l;
-  v_ids := array(select d.id from holdfast._movable(v_target, v_grave, v_queue.name, redrive.ids, filter, "limit") d);
+  v_lanes := holdfast._await_graves(v_grave);
+  v_ids := array(select d.id from holdfast._movable(v_target, v_grave, v_queue.name, redrive.ids, filter, "limit") d where d.id >> 40 = any (v_lanes));
   v_free := holdfast._without_rivals(v_target, holdfast._unheld(v_ids));
   return query select * from holdfast._send_back(v_target, v_grave, v_free);
 end $$;
 comment on function holdfast.redrive is
-  'Send dead letters of this queue back to it, or to target: these ids, or those that match filter, oldest first. Those in somebody''s lease stay, and those whose key a living message has';
+  'Send dead letters of this queue back to it, or to target: these ids, or those that match filter, oldest first. Those in somebody''s lease stay, or behind a claim that is left open, and those whose key a living message has';
 
 create or replace function holdfast._redrive_target(queue holdfast.queue, target text) returns holdfast.queue language plpgsql volatile
 as $$
@@ -172,6 +171,34 @@ begin
   return v_target;
 end $$;
 comment on function holdfast._redrive_target is 'Where dead letters of a queue go, locked so that it stays; or an error that says why they cannot';
+
+create or replace function holdfast._await_grave(lane_id int) returns boolean
+language plpgsql volatile set lock_timeout = '2s'
+as $$
+begin
+  -- Not for ever: whoever sends with the keys of these dead letters waits as long.
+  perform pg_advisory_xact_lock(holdfast._lane_lock(), lane_id);
+  return true;
+exception
+  when lock_not_available or deadlock_detected then return false;
+end $$;
+comment on function holdfast._await_grave is
+  'Lock a lane of a dead-letter queue, so that nobody claims a dead letter while it is being moved. false: a claim that is left open keeps it';
+
+create or replace function holdfast._await_graves(grave holdfast.queue) returns int[] language plpgsql volatile
+as $$
+declare
+  v_lane int;
+  v_got int[] := '{}';
+begin
+  for v_lane in select l.id from holdfast.lane l where l.queue_id = grave.id order by l.id loop
+    if holdfast._await_grave(v_lane) then
+      v_got := v_got || v_lane;
+    end if;
+  end loop;
+  return v_got;
+end $$;
+comment on function holdfast._await_graves is 'Lock the lanes of a dead-letter queue; returns those that could be got';
 
 create or replace function holdfast._unheld(ids bigint[]) returns bigint[] language plpgsql volatile
 as $$

@@ -202,6 +202,7 @@ declare
   v_target holdfast.queue := holdfast._redrive_target(v_queue, redrive_staged.target);
   v_now timestamptz := holdfast.now();
   v_grave holdfast.queue;
+  v_lanes int[];
   v_ids bigint[];
   v_dead bigint[];
   v_free bigint[];
@@ -217,11 +218,9 @@ begin
           holdfast._lock_keys(holdfast._key_lock(), v_target.id, array_agg(e.origin ->> 'key')),
           holdfast._lock_keys(holdfast._idempotency_lock(), v_target.id, array_agg(e.origin ->> 'idempotency_key'))
   from holdfast._mended(v_grave, v_queue.name, redrive_staged.stage, v_ids, columns) e;
-  -- Under the lane locks nobody claims a dead letter while it is being moved.
-  perform pg_advisory_xact_lock(holdfast._lane_lock(), l.id) from
-    (select l.id from holdfast.lane l where l.queue_id = v_grave.id order by l.id) l;
+  v_lanes := holdfast._await_graves(v_grave);
   v_dead := array(select e.id from holdfast._mended(v_grave, v_queue.name, redrive_staged.stage, v_ids, columns) e);
-  v_free := holdfast._unheld(v_dead);
+  v_free := holdfast._unheld(array(select i from unnest(v_dead) i where i >> 40 = any (v_lanes)));
   select holdfast._first_of_keys(v_target, array_agg(e.id), array_agg(e.origin - 'error')) into v_go
   from holdfast._mended(v_grave, v_queue.name, redrive_staged.stage, v_free, columns) e;
   if v_go <> '{}' and columns <> '{}' then

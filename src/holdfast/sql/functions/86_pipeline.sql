@@ -38,12 +38,13 @@ comment on function holdfast._check_run_json is 'Refuse parameters or figures th
 create or replace function holdfast._trim_runs(pipeline text, at timestamptz) returns void language plpgsql volatile
 as $$
 begin
-  -- A run under way is kept, however old; one that nobody heard of for a day is not under way.
+  -- A run under way is kept, however old; one that nobody heard of for a day is not under way. What somebody else is
+  -- removing at the moment is not waited for.
   delete from holdfast.pipeline_run r where r.id in (
     select r.id from holdfast.pipeline_run r where r.pipeline = _trim_runs.pipeline
-      and (r.state <> 'running' or r.seen_at < at - interval '1 day') order by r.id desc offset 1000 limit 1000);
+      and (r.state <> 'running' or r.seen_at < at - interval '1 day') order by r.id desc offset 1000 limit 1000 for update skip locked);
   delete from holdfast.pipeline_run r where r.id in (
-    select r.id from holdfast.pipeline_run r where r.seen_at < at - interval '90 days' order by r.seen_at limit 1000);
+    select r.id from holdfast.pipeline_run r where r.seen_at < at - interval '90 days' order by r.seen_at limit 1000 for update skip locked);
 end $$;
 comment on function holdfast._trim_runs is 'Keep the last 1,000 runs of a pipeline, and those of the last 90 days of all';
 
