@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from holdfast.database import URL_VARIABLE
 
+from ._redact import redacted
 from ._where import checked_condition
 
 URL_SETTING = "spark.holdfast.url"
@@ -62,11 +63,7 @@ class Secret:
 
     def redact(self, text: str) -> str:
         """Another text, without this one and without the password in it."""
-        password = re.search(r"://[^:@/]*:([^@/]+)@|\bpassword=('(?:[^'\\]|\\.)*'|\S+)", self._text)
-        secrets = [self._text, *(part for part in password.groups() if part)] if password else [self._text]
-        for secret in secrets:
-            text = text.replace(secret, "***")
-        return text
+        return redacted(text, self._text)
 
     def __repr__(self) -> str:
         return "Secret(***)"
