@@ -172,7 +172,24 @@ def test_fields_become_options_of_messages(run: Run, queue: Engine, tmp_path: Pa
     found = queue.claim(30)
 
     assert {row["tag"] for row in found} == {"c0", "c1", "c2"}
-    assert [row["payload"] for row in found if row["tag"] == "c1" and row["priority"] == 10] == [{"id": 10}]
+    assert [row["payload"] for row in found if row["tag"] == "c1" and row["priority"] == 10] == [
+        {"id": 10, "who": "c1", "p": 10}
+    ]
+
+
+def test_what_is_mapped_stays_digit_by_digit_or_is_taken_out_by_another_load(
+    run: Run, queue: Engine, tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "a.jsonl", '{"id": 7, "price": 1.0, "who": "c"}')
+
+    kept = loaded(run, path, mapping={"tag": "id"})
+    dropped = loaded(run, path, mapping={"tag": "id"}, drop_mapped=True)
+    again = loaded(run, path, mapping={"tag": "id"})
+
+    assert (kept["sent"], dropped["sent"], again["sent"]) == (1, 1, 0)
+    assert kept["write_id"] != dropped["write_id"]
+    texts = queue.conn.execute("select payload::text from holdfast.message order by id").fetchall()
+    assert sorted(texts) == [('{"id": 7, "who": "c", "price": 1.0}',), ('{"who": "c", "price": 1}',)]
 
 
 def test_csv_with_types_and_compressed(run: Run, queue: Engine, tmp_path: Path) -> None:
@@ -258,7 +275,7 @@ def test_bad_rows_are_set_aside_with_their_reasons(run: Run, queue: Engine, tmp_
         ("{", "this is not JSON"),
     ]
     assert unreadable[0].file.endswith("/a.jsonl")
-    assert (refused.priority, json.loads(refused.payload)) == (99, {"id": 11})
+    assert (refused.priority, json.loads(refused.payload)) == (99, {"id": 11, "p": 99})
     assert refused.reason == "priority is out of range: Got 99. [QH204]"
 
 
@@ -310,6 +327,8 @@ def test_progress_counts_chunks(
         ({"mapping": {"ttl": "a", "expires_at": "b"}}, "got ttl and expires_at; expected one of them"),
         ({"mapping": {"body": "a"}, "payload": "p"}, "got payload and body; expected one of them"),
         ({"text": True}, "--text: got no column that is text"),
+        ({"drop_mapped": True}, "--drop-mapped: got no row to take out of; expected --map"),
+        ({"drop_mapped": True, "mapping": {"key": "k"}, "payload": "p"}, "expected --map, and no --payload"),
         ({"write_id": "x" * 151}, "--write-id: expected 1 to 150 characters"),
     ],
 )

@@ -49,13 +49,13 @@ def schema(ddl: str) -> StructType:
     return found
 
 
-def from_json(frame: DataFrame, mapping: dict[str, str], payload: str | None = None) -> list[Any]:
-    return messages(objects(frame), OfJson(), mapping, payload=payload, text=False).collect()
+def from_json(frame: DataFrame, mapping: dict[str, str], **how: Any) -> list[Any]:
+    return messages(objects(frame), OfJson(), mapping, **how).collect()
 
 
 def from_columns(frame: DataFrame, mapping: dict[str, str], **how: Any) -> list[Any]:
     rows = OfColumns(frame.schema)
-    return messages(frame, rows, mapping, **{"payload": None, "text": False, **how}).collect()
+    return messages(frame, rows, mapping, **how).collect()
 
 
 def reasons(frame: DataFrame) -> list[str | None]:
@@ -71,12 +71,27 @@ def test_lines_are_payloads_as_they_are(lines: Lines) -> None:
     assert frame.columns == ["payload", *OUTCOME]
 
 
-def test_fields_become_options_and_the_rest_is_the_payload(lines: Lines) -> None:
+def test_fields_become_options_and_the_line_stays_as_it_is(lines: Lines) -> None:
+    line = '{"id": 12345678901234567890123,  "price": 1.0, "who": "c1", "p": 7}'
+
+    (row,) = from_json(lines(line), {"key": "who", "priority": "p", "idempotency_key": "id"})
+
+    assert (row.key, row.priority, row.payload) == ("c1", 7, line)
+
+
+def test_headers_are_no_part_of_the_payload(lines: Lines) -> None:
+    (row,) = from_json(lines('{"id": 1, "h": {"x": [1]}, "tag": "t"}'), {"headers": "h", "tag": "tag"})
+
+    assert json.loads(row.headers) == {"x": [1]}
+    assert json.loads(row.payload) == {"id": 1, "tag": "t"}
+
+
+def test_fields_that_are_options_can_be_taken_out(lines: Lines) -> None:
     line = '{"id": 12345678901234567890, "who": "c1", "p": 7, "h": {"x": [1]}, "n": null,'
     line += ' "at": "2030-01-01T10:00:00Z"}'
     mapping = {"key": "who", "priority": "p", "deliver_at": "at", "headers": "h", "tag": "none"}
 
-    (row,) = from_json(lines(line), mapping)
+    (row,) = from_json(lines(line), mapping, drop_mapped=True)
 
     assert (row.key, row.priority, row.tag) == ("c1", 7, None)
     assert row.deliver_at.replace(tzinfo=UTC) == datetime(2030, 1, 1, 10, tzinfo=UTC)
@@ -155,22 +170,28 @@ def test_text_columns_get_the_types_of_a_schema(spark: SparkSession) -> None:
     assert [row[CONTENT] for row in found.collect()] == [None, '{"id":"2","price":"dear"}', "3"]
 
 
-def test_columns_become_options_and_the_rest_is_the_payload(spark: SparkSession) -> None:
+@pytest.mark.parametrize(
+    ("drop_mapped", "kept"), [(False, {"the key": "k", "p": 3, "wait": 1.5}), (True, {})]
+)
+def test_columns_become_options_and_stay_or_are_taken_out(
+    spark: SparkSession, drop_mapped: bool, kept: dict[str, Any]
+) -> None:
     frame = spark.sql(
         "select 'k' as `the key`, 3 as p, 1.5 as wait, named_struct('a', 1) as h, null as nothing,"
-        f" array('x') as tags, 'f' as {FILE}"
+        f" array('x') as tags, cast('t' as binary) as bytes, 'f' as {FILE}"
     )
+    mapping = {"key": "the key", "priority": "p", "delay": "wait", "headers": "h", "tag": "bytes"}
 
-    (row,) = from_columns(frame, {"key": "the key", "priority": "p", "delay": "wait", "headers": "h"})
+    (row,) = from_columns(frame, mapping, drop_mapped=drop_mapped)
 
-    assert (row.key, row.priority, row.delay, row.headers) == ("k", 3, 1.5, '{"a":1}')
-    assert json.loads(row.payload) == {"nothing": None, "tags": ["x"]}
+    assert (row.key, row.priority, row.delay, row.headers, row.tag) == ("k", 3, 1.5, '{"a":1}', "t")
+    assert json.loads(row.payload) == {**kept, "nothing": None, "tags": ["x"]}
 
 
-def test_a_row_of_which_all_is_mapped_has_an_empty_object(spark: SparkSession) -> None:
+def test_a_row_of_which_all_is_taken_out_has_an_empty_object(spark: SparkSession) -> None:
     frame = spark.sql(f"select 'k' as k, 'f' as {FILE}")
 
-    (row,) = from_columns(frame, {"key": "k"})
+    (row,) = from_columns(frame, {"key": "k"}, drop_mapped=True)
 
     assert row.payload == "{}"
 

@@ -83,9 +83,12 @@ def load(
     ] = None,
     payload: Annotated[
         str | None,
-        typer.Option("--payload", metavar="COLUMN", help="The payload; else all that is not mapped."),
+        typer.Option("--payload", metavar="COLUMN", help="The payload; else the whole row."),
     ] = None,
     text: Annotated[bool, typer.Option("--text", help="The payload is plain text, not JSON.")] = False,
+    drop_mapped: Annotated[
+        bool, typer.Option("--drop-mapped", help="Take mapped columns out of the payload.")
+    ] = False,
     quarantine: Annotated[
         str | None,
         typer.Option("--quarantine", metavar="FOLDER", help="For rows that are no messages."),
@@ -122,6 +125,7 @@ def load(
         mapping=pairs("--map", mapping),
         payload=payload,
         text=text,
+        drop_mapped=drop_mapped,
         quarantine=quarantine,
         chunk=chunk or CHUNK,
         atomic=atomic,

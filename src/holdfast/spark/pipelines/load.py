@@ -45,6 +45,7 @@ class Load:
     mapping: dict[str, str] = field(default_factory=dict)
     payload: str | None = None
     text: bool = False
+    drop_mapped: bool = False
     quarantine: str | None = None
     chunk: int = 64 * MIB
     atomic: bool = False
@@ -71,6 +72,8 @@ class Load:
                 raise PipelineError(f"got {one} and {other}; expected one of them")
         if self.text and self.payload is None:
             raise PipelineError("--text: got no column that is text; expected --payload COLUMN with it")
+        if self.drop_mapped and (not self.mapping or self.payload is not None):
+            raise PipelineError("--drop-mapped: got no row to take out of; expected --map, and no --payload")
         if self.write_id is not None and not 1 <= len(self.write_id) <= LONGEST_NAME:
             raise PipelineError(f"--write-id: expected 1 to {LONGEST_NAME} characters")
 
@@ -92,8 +95,9 @@ class Load:
         if self.write_id is not None:
             return self.write_id
         content = [(file.path, file.size, file.modified) for file in files]
-        how = [self.format, self.options, self.schema, self.mapping, self.payload, self.text]
-        known = fingerprint(self.to, content, self.table, self.query, how, frame.schema.simpleString())
+        rows = [self.format, self.options, self.schema, frame.schema.simpleString()]
+        messages = [self.mapping, self.payload, self.text, self.drop_mapped]
+        known = fingerprint(self.to, content, self.table, self.query, rows, messages)
         return f"load-{known}"
 
     def _messages(self, spark: SparkSession, files: Sequence[_files.File]) -> DataFrame:
@@ -110,7 +114,14 @@ class Load:
         if isinstance(rows, OfColumns):
             _refuse_missing("--map", list(self.mapping.values()), rows)
             _refuse_missing("--payload", [self.payload] if self.payload else [], rows)
-        return transforms.messages(frame, rows, self.mapping, payload=self.payload, text=self.text)
+        return transforms.messages(
+            frame,
+            rows,
+            self.mapping,
+            payload=self.payload,
+            text=self.text,
+            drop_mapped=self.drop_mapped,
+        )
 
     def _rows(self, spark: SparkSession, files: Sequence[_files.File]) -> tuple[DataFrame, Rows]:
         if not files:

@@ -22,10 +22,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    CalendarIntervalType,
     DataType,
+    DayTimeIntervalType,
     MapType,
     StringType,
     StructType,
+    YearMonthIntervalType,
 )
 
 # Names that no column of a user's has.
@@ -56,6 +59,9 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
         "ttl": "double",
     }
 )
+# Fields that are options and nothing else: in the payload they would only be there twice.
+APART = frozenset({"body", "headers"})
+NO_JSON = (BinaryType, CalendarIntervalType, DayTimeIntervalType, YearMonthIntervalType)
 
 
 class Rows(Protocol):
@@ -75,6 +81,10 @@ class Rows(Protocol):
 
     def rest(self, used: Collection[str]) -> Column:
         """All other fields as one JSON object."""
+        ...
+
+    def is_json(self, name: str) -> bool:
+        """Whether a field says the same in JSON."""
         ...
 
 
@@ -98,10 +108,15 @@ class OfJson:
         return F.to_json(self._field(name))
 
     def rest(self, used: Collection[str]) -> Column:
-        """All other fields as one JSON object."""
+        """All other fields as one JSON object; if that is all of them, the text as it is, digit by digit."""
+        if not used:
+            return F.col(LINE)
         names = [F.lit(name) for name in sorted(used)]
-        kept = F.map_filter(F.col(FIELDS), lambda name, _: ~name.isin(names) if names else F.lit(True))
-        return F.to_json(kept)
+        return F.to_json(F.map_filter(F.col(FIELDS), lambda name, _: ~name.isin(names)))
+
+    def is_json(self, name: str) -> bool:
+        """All of them are."""
+        return True
 
     @staticmethod
     def _field(name: str) -> Column:
@@ -146,6 +161,10 @@ class OfColumns:
         kept = [quoted(name) for name in self._types if name not in used]
         return F.to_json(F.struct(*kept), {"ignoreNullFields": "false"}) if kept else F.lit("{}")
 
+    def is_json(self, name: str) -> bool:
+        """Bytes and intervals are not."""
+        return not isinstance(self._types[name], NO_JSON)
+
 
 def objects(lines: DataFrame) -> DataFrame:
     """Lines of JSON with the fields of their objects: LINE, FIELDS, REASON, FILE."""
@@ -186,9 +205,18 @@ def whole(lines: DataFrame) -> DataFrame:
 
 
 def messages(
-    frame: DataFrame, rows: Rows, mapping: Mapping[str, str], *, payload: str | None, text: bool
+    frame: DataFrame,
+    rows: Rows,
+    mapping: Mapping[str, str],
+    *,
+    payload: str | None = None,
+    text: bool = False,
+    drop_mapped: bool = False,
 ) -> DataFrame:
-    """Rows as messages: the options that are mapped, payload or body, and OUTCOME."""
+    """Rows as messages: the options that are mapped, payload or body, and OUTCOME.
+
+    Without a column for it the payload is the row, what is mapped included, unless drop_mapped is set.
+    """
     found = F.col(REASON) if REASON in frame.columns else broken(frame)
     reasons = [found, *(unfit(rows, name, OPTIONS[option]) for option, name in mapping.items())]
     columns = [option_of(rows, name, OPTIONS[option]).alias(option) for option, name in mapping.items()]
@@ -197,8 +225,15 @@ def messages(
         content = plain_json(rows.shown(payload)) if text else rows.json(payload)
         columns.append(content.alias("payload"))
     elif "body" not in mapping:
-        columns.append(rows.rest(set(mapping.values())).alias("payload"))
+        columns.append(rows.rest(apart(rows, mapping, drop_mapped=drop_mapped)).alias("payload"))
     return _judged(frame, columns, reasons)
+
+
+def apart(rows: Rows, mapping: Mapping[str, str], *, drop_mapped: bool) -> set[str]:
+    """The fields that are not in a payload which is made of the row."""
+    return {
+        name for option, name in mapping.items() if drop_mapped or option in APART or not rows.is_json(name)
+    }
 
 
 def option_of(rows: Rows, name: str, kind: str) -> Column:
