@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from pyspark.sql import DataFrame
 
 from ._call import called, found
+from ._counting import Counting
 from ._pipeline import PipelineError, Run
-
-SAMPLE = 5  # rows that a dry run shows
+from ._sample import sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,15 +38,14 @@ class Function:
         """Read, call the function, and write what it returns."""
         function = found(self.function)
         with run.step(f"reading {self.source}"):
-            frame = called(function, run.messages(self.source, **self._options()), self.function)
+            source = Counting(run.messages(self.source, **self._options()))
+            frame = called(function, source.frame, self.function)
         if run.dry_run:
             return self._previewed(run, frame)
         with run.step(f"writing to {self.to}"):
-            if is_folder(self.to):
-                self._save(frame)
-            else:
-                run.send(frame, self.to, write_id=self.write_id or f"{self.name}-run-{run.id}")
-        return {"from": self.source, "to": self.to, "columns": frame.columns}
+            written = self._saved(frame) if is_folder(self.to) else self._sent(run, frame)
+        known = {"from": self.source, "to": self.to, "columns": frame.columns}
+        return {**known, "read": source.rows(), **written}
 
     def _options(self) -> dict[str, str]:
         options = {"state": self.state}
@@ -58,23 +57,38 @@ class Function:
 
     def _previewed(self, run: Run, frame: DataFrame) -> Mapping[str, Any]:
         with run.step("counting"):
-            rows = frame.count()
-            sample = [row.asDict(recursive=True) for row in frame.limit(SAMPLE).collect()]
-        return {"from": self.source, "to": self.to, "schema": frame.schema.simpleString(), "rows": rows} | {
-            "sample": [str(row) for row in sample]
-        }
+            known = {"from": self.source, "to": self.to, "schema": frame.schema.simpleString()}
+            return {**known, "rows": frame.count(), "sample": sample(frame)}
 
-    def _save(self, frame: DataFrame) -> None:
+    def _sent(self, run: Run, frame: DataFrame) -> dict[str, int]:
+        write_id = self.write_id or f"{self.name}-run-{run.id}"
+        before = self._known(run, write_id)
+        run.send(frame, self.to, write_id=write_id)
+        if before is not None:
+            return {"sent": 0, "sent_before": before}
+        return {"sent": self._known(run, write_id) or 0}
+
+    def _known(self, run: Run, write_id: str) -> int | None:
+        """How many messages the write of this name had, if it was sent."""
+        with run.database() as connection:
+            # In the order of names, the one that is the prefix is the first.
+            row = connection.execute(
+                "select write_id, messages from holdfast.writes(%s, %s, 1)", [self.to, write_id]
+            ).fetchone()
+        return int(row[1]) if row and row[0] == write_id else None
+
+    def _saved(self, frame: DataFrame) -> dict[str, int | None]:
+        rows = Counting(frame)
+        mode = "overwrite" if self.overwrite else "errorifexists"
         try:
-            frame.write.parquet(
-                self.to, mode="overwrite" if self.overwrite else "errorifexists", compression="zstd"
-            )
+            rows.frame.write.parquet(self.to, mode=mode, compression="zstd")
         except Exception as error:
             if "PATH_ALREADY_EXISTS" in str(error):
                 raise PipelineError(
                     f"there is something in {self.to}; name another folder, or add --overwrite"
                 ) from error
             raise
+        return {"saved": rows.rows()}
 
 
 def is_folder(place: str) -> bool:

@@ -21,9 +21,9 @@ from holdfast.spark.transforms.load import OPTIONS, OUTCOME, OfColumns, OfJson, 
 from . import _files
 from ._chunks import Chunks, Staged
 from ._pipeline import PipelineError, Run, fingerprint
+from ._sample import sample
 
 MIB = 1024 * 1024
-SAMPLE = 5  # messages that a dry run shows
 SHOWN = 5  # reasons that an error names
 LONGEST_NAME = 150  # characters of a write_id: chunks add their numbers
 
@@ -180,7 +180,7 @@ class Work:
             "sent_before": sum(self._sent_before().values()),
             "chunks": self._count,
             "schema": good.schema.simpleString(),
-            "sample": [str(row.asDict(recursive=True)) for row in good.limit(SAMPLE).collect()],
+            "sample": sample(good),
             "write_id": self._identity,
         }
 
