@@ -22,6 +22,7 @@ from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 from holdfast.client import RunInProgressError
+from holdfast.spark._database import DatabaseError
 from holdfast.spark.pipelines import _history
 from holdfast.spark.pipelines._pipeline import Interrupted, PipelineError, Run, identity
 from tests.engine.engine import Engine
@@ -334,7 +335,7 @@ def test_a_run_without_rights_says_which_role_is_missing(
         runner = a_runner(spark, url, Job(work=lambda run: {}))
         runner.start()
         assert runner.wait(PATIENCE)
-        with pytest.raises(PipelineError, match="holdfast_producer or holdfast_consumer or holdfast_admin"):
+        with pytest.raises(DatabaseError, match="holdfast_producer or holdfast_consumer or holdfast_admin"):
             runner.result()
     finally:
         engine.conn.execute(f"drop role {user}".encode())

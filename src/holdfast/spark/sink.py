@@ -19,6 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from ._access import check_sendable
 from ._database import DatabaseError, arrow_errors, calls, rows
 from ._outgoing import IN_JSON, check_columns, staging_rows, text_of, unstorable
 from ._quarantine import Aside, Quarantine
@@ -50,6 +51,7 @@ class MessageWriter(DataSourceArrowWriter):
         if overwrite:
             raise OptionError("mode", "overwrite", "append: a queue is added to, never replaced")
         check_columns(schema)
+        check_sendable(options.url, options.queue)
         self._run = uuid4().hex
         self._stage = Stage(options, options.write_id or self._run, self._run)
 

@@ -8,6 +8,7 @@ sends nothing. A name that the user gives would not do: under a new checkpoint, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -16,6 +17,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from ._access import check_sendable
+from ._database import LostConnectionError
 from ._outgoing import check_columns
 from .options import OptionError, Options
 from .sink import Part, Stage
@@ -40,6 +43,9 @@ class BatchWriter(DataSourceStreamArrowWriter):
         if overwrite:
             raise OptionError("outputMode", "complete", "append or update: a queue is never replaced")
         check_columns(schema)
+        # A database that is away for a moment is for the tasks to try: the query may outlive it.
+        with suppress(LostConnectionError):
+            check_sendable(options.url, options.queue)
         self._options = options
         self._run = uuid4().hex
 

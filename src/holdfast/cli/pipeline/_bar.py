@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -9,11 +10,12 @@ from rich.text import Text
 
 from holdfast.cli._output import Output
 
+PAUSE = 10.0  # seconds between two lines of one step, where there is no bar
 COUNT = TextColumn("{task.fields[count]}", justify="right")
 
 
 class Bar:
-    """Shows steps, what is done of them, and remarks. Quiet for machines, and without a terminal."""
+    """Shows steps, what is done of them, and remarks: without a terminal as lines. Quiet for machines."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -27,6 +29,7 @@ class Bar:
             transient=True,
             disable=output.as_json or not output.aside.is_terminal,
         )
+        self._lines = Lines(output)
         self._step: TaskID | None = None
         self._spark: TaskID | None = None
 
@@ -41,12 +44,14 @@ class Bar:
 
     def step(self, name: str) -> None:
         """A step begins."""
+        self._lines.step(name)
         if self._step is not None:
             self._progress.remove_task(self._step)
         self._step = self._progress.add_task(name, total=None, count="")
 
     def advance(self, done: int, total: int | None) -> None:
         """So much of the step is done."""
+        self._lines.advance(done, total)
         if self._step is not None:
             self._progress.update(self._step, completed=done, total=total, count=counting(done, total))
 
@@ -63,6 +68,32 @@ class Bar:
             self._spark = self._progress.add_task("Spark", total=total, count="")
         shown = counting(done, total) + " tasks"
         self._progress.update(self._spark, completed=done, total=total, count=shown, visible=total > 0)
+
+
+class Lines:
+    """Steps as lines, where no bar can be seen: in the log of a job, or in a file."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._quiet = output.as_json or output.aside.is_terminal
+        self._step = ""
+        self._said = 0.0
+
+    def step(self, name: str) -> None:
+        """A line for each step."""
+        if name != self._step:
+            self._step = name
+            self._say(f"{name} …")
+
+    def advance(self, done: int, total: int | None) -> None:
+        """And one now and then while it lasts."""
+        if time.monotonic() - self._said > PAUSE:
+            self._say(f"{self._step}: {counting(done, total)}")
+
+    def _say(self, text: str) -> None:
+        self._said = time.monotonic()
+        if not self._quiet:
+            self._output.note(text)
 
 
 def counting(done: int, total: int | None) -> str:

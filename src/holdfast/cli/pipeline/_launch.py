@@ -51,13 +51,21 @@ def launch(
 ) -> None:
     """Run a pipeline with Spark, and print its figures."""
     from holdfast.spark.options import Secret
+    from holdfast.spark.pipelines._needs import has_local_files
     from holdfast.spark.pipelines._runner import Runner, own_session
 
     settings = spark_settings(conf or [], verbose=verbose)
     with database(invocation.database_url, create=False) as address, Bar(invocation.output) as bar:
         url = Secret(address)
         session = own_session(pipeline.name, url=url, master=master, settings=settings, quiet=not verbose)
-        runner = Runner(pipeline, url=url, session=session, display=bar, dry_run=dry_run)
+        runner = Runner(
+            pipeline,
+            url=url,
+            session=session,
+            display=bar,
+            dry_run=dry_run,
+            local_files=has_local_files(settings),
+        )
         with failures(invocation, url, verbose=verbose):
             attend(runner, bar)
             figures = runner.result()

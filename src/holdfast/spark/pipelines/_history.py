@@ -15,14 +15,14 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from holdfast.client._errors import RunInProgressError
-from holdfast.client._explain import needed
 from holdfast.client._schema import check_schema
+from holdfast.spark._access import explained
 from holdfast.spark._database import DatabaseError, call_errors, calls, connect
 from holdfast.spark._retry import retried
 from holdfast.spark.options import Secret
 
 from ._explain import explain
-from ._pipeline import ExclusivePipeline, Interrupted, Pipeline, PipelineError, parameters
+from ._pipeline import ExclusivePipeline, Interrupted, Pipeline, parameters
 
 log = logging.getLogger("holdfast.spark")
 
@@ -31,8 +31,6 @@ BEAT_SECONDS = 3.0
 PATIENCE = 15.0
 PAUSE = 0.5  # seconds
 END_PATIENCE = 10.0  # seconds for a database that is away when the run ends
-MISSING_FUNCTION = "42883"
-NOT_ALLOWED = "42501"
 
 
 class History:
@@ -100,14 +98,11 @@ class History:
     def _begun(self) -> int:
         own = self._pipeline
         key = own.exclusive if isinstance(own, ExclusivePipeline) else None
-        try:
-            with calls(self._url) as connection:
-                check_schema(connection)
-                row = connection.execute(
-                    "select holdfast.begin_run(%s, %s, %s)", [own.name, stored(parameters(own)), key]
-                ).fetchone()
-        except DatabaseError as error:
-            raise _explained(error) from error
+        with explained("begin_run"), calls(self._url) as connection:
+            check_schema(connection)
+            row = connection.execute(
+                "select holdfast.begin_run(%s, %s, %s)", [own.name, stored(parameters(own)), key]
+            ).fetchone()
         assert row is not None
         return int(row[0])
 
@@ -137,10 +132,3 @@ def stored(value: Mapping[str, Any]) -> Jsonb:
     """Plain JSON, as the database takes it: what JSON does not know as text, and no number as null."""
     return Jsonb(json.loads(json.dumps(value, default=str), parse_constant=lambda _: None))
 
-
-def _explained(error: DatabaseError) -> Exception:
-    if error.sqlstate == MISSING_FUNCTION:
-        return PipelineError("the schema of this database is older than this version. Run: holdfast migrate")
-    if error.sqlstate == NOT_ALLOWED:
-        return PipelineError(f"{str(error).strip()}. {needed('begin_run')}")
-    return error

@@ -15,6 +15,7 @@ from holdfast.spark.options import URL_SETTING, Secret
 from holdfast.spark.session import make_session
 
 from ._history import History
+from ._needs import Ground, NeedyPipeline, check_needs
 from ._pipeline import CheckedPipeline, Ending, Interrupted, Pipeline, PipelineError, Run, Watcher
 from ._tasks import Tasks
 
@@ -40,6 +41,7 @@ class Runner:
         session: OpenSession,
         display: Display,
         dry_run: bool = False,
+        local_files: bool = True,
     ) -> None:
         self.id = f"dry-{uuid4().hex}" if dry_run else ""
         self._pipeline = pipeline
@@ -47,6 +49,7 @@ class Runner:
         self._session = session
         self._display = display
         self._dry_run = dry_run
+        self._ground = Ground(url, local_files)
         self._history = History(url, pipeline, replaced=self._give_way)
         self._ending = Ending()
         self._replaced = False
@@ -100,14 +103,20 @@ class Runner:
 
     def _work(self) -> None:
         try:
-            if isinstance(self._pipeline, CheckedPipeline):
-                self._pipeline.check()
+            self._check()
             if self._dry_run:
                 self._figures = self._done(self._display)
             else:
                 self._figures = self._recorded()
         except BaseException as error:  # for whoever waits: a thread has nobody to raise it to
             self._error = error
+
+    def _check(self) -> None:
+        """Refuse what cannot work, before Spark starts."""
+        if isinstance(self._pipeline, CheckedPipeline):
+            self._pipeline.check()
+        if isinstance(self._pipeline, NeedyPipeline):
+            check_needs(self._pipeline.needs, self._ground)
 
     def _recorded(self) -> Mapping[str, Any]:
         with self._history as history:

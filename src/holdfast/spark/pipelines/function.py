@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame
 
 from ._call import called, found
 from ._counting import Counting
-from ._pipeline import PipelineError, Run
+from ._needs import Makes, Need, Reads, Sends, in_the_way
+from ._pipeline import Run
 from ._sample import sample
 
 
@@ -33,6 +34,14 @@ class Function:
     def check(self) -> None:
         """Refuse a function that is not there."""
         found(self.function)
+
+    @property
+    def needs(self) -> Sequence[Need]:
+        """The source, and a place to write to."""
+        source = Reads(self.source, self.state)
+        if not is_folder(self.to):
+            return [source, Sends(self.to)]
+        return [source] if self.overwrite else [source, Makes(self.to)]
 
     def run(self, run: Run) -> Mapping[str, Any]:
         """Read, call the function, and write what it returns."""
@@ -84,9 +93,7 @@ class Function:
             rows.frame.write.parquet(self.to, mode=mode, compression="zstd")
         except Exception as error:
             if "PATH_ALREADY_EXISTS" in str(error):
-                raise PipelineError(
-                    f"there is something in {self.to}; name another folder, or add --overwrite"
-                ) from error
+                raise in_the_way(self.to) from error
             raise
         return {"saved": rows.rows()}
 

@@ -20,6 +20,7 @@ from holdfast.spark.transforms.load import OPTIONS, OUTCOME, OfColumns, OfJson, 
 
 from . import _files
 from ._chunks import Chunks, Staged
+from ._needs import Finds, Need, Sends
 from ._pipeline import PipelineError, Run, fingerprint
 from ._sample import sample
 
@@ -76,6 +77,11 @@ class Load:
             raise PipelineError("--drop-mapped: got no row to take out of; expected --map, and no --payload")
         if self.write_id is not None and not 1 <= len(self.write_id) <= LONGEST_NAME:
             raise PipelineError(f"--write-id: expected 1 to {LONGEST_NAME} characters")
+
+    @property
+    def needs(self) -> Sequence[Need]:
+        """The files, and the queue."""
+        return [*map(Finds, self.paths), Sends(self.to)]
 
     def run(self, run: Run) -> Mapping[str, Any]:
         """List, read, stage, and send what is good."""

@@ -1,0 +1,41 @@
+"""Whether a queue is there and may be used: asked before the work begins. Nothing changes by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from holdfast.client._explain import needed
+
+from ._database import DatabaseError, calls
+from .options import Secret
+
+MISSING_FUNCTION = "42883"
+NOT_ALLOWED = "42501"
+
+
+def check_sendable(url: Secret, queue: str) -> None:
+    """Refuse a queue that is not there, or that this user may not send to."""
+    with explained("send"), calls(url) as connection:
+        connection.execute("select from holdfast.writes(%s, '', 1)", [queue])
+
+
+def check_readable(url: Secret, queue: str, state: str) -> None:
+    """Refuse a queue that is not there, or whose messages this user may not read."""
+    with explained("scan"), calls(url) as connection:
+        connection.execute("select from holdfast.scan_bounds(%s, %s)", [queue, state])
+
+
+@contextmanager
+def explained(verb: str) -> Iterator[None]:
+    """Say of a refusal which role is missing, or that the schema is too old."""
+    try:
+        yield
+    except DatabaseError as error:
+        if error.sqlstate == MISSING_FUNCTION:
+            told = "the schema of this database is older than this version\nHint: Run: holdfast migrate"
+        elif error.sqlstate == NOT_ALLOWED:
+            told = f"{str(error).strip()}\nHint: {needed(verb)}"
+        else:
+            raise
+        raise DatabaseError(told, error.sqlstate) from None
