@@ -9,8 +9,9 @@ SHELL := /bin/bash
 PYTHON ?= python3
 PIP_VERSION := 26.3
 BIN := .venv/bin
-# Two stamps: what runs Holdfast, and what checks, tests and measures it.
+# Three stamps: what runs Holdfast, what runs its pipelines, and what checks, tests and measures it.
 READY := .venv/.ready
+SPARK := .venv/.spark
 DEV := .venv/.dev
 CODE := $(wildcard src tests tools bench examples)
 PG15_BIN ?= /usr/lib/postgresql/15/bin
@@ -23,9 +24,11 @@ help: ## this list
 
 # --- what people want -------------------------------------------------------------------------
 
-.PHONY: run test verify bench-engine
+.PHONY: run spark test verify bench-engine
 run: $(READY) ## set up, then run Holdfast with its own PostgreSQL (data in ./.holdfast)
 	$(BIN)/holdfast up
+
+spark: $(SPARK) ## add to it what pipelines need: Spark, and Java for a machine that has none
 
 test: check debian/pgbouncer ## set up, then lint, types and the test suite (< 15 minutes)
 	$(PYTEST) -m "not verify"
@@ -81,8 +84,12 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[server]'
 	touch $@
 
-$(DEV): $(READY)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[server,spark]' --group dev
+$(SPARK): $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[server,spark]'
+	touch $@
+
+$(DEV): $(SPARK)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev
 	touch $@
 
 clean: ## remove what make made, except the data in .holdfast

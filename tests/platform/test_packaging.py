@@ -80,6 +80,13 @@ def test_without_a_server_to_run_the_command_line_says_what_to_install(tmp_path:
     assert "Traceback" not in answer.stderr
 
 
+def test_without_spark_the_command_line_says_what_to_install(tmp_path: Path) -> None:
+    answer = holdfast("pipeline", "run", "load", "a.json", "--to", "q", folder=tmp_path)
+
+    assert answer.returncode == 1
+    assert "pip install 'holdfast[spark]' (in a checkout: make spark)" in answer.stderr
+
+
 def test_everything_that_is_installed_is_pinned_to_its_version() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
@@ -117,6 +124,13 @@ def test_make_run_installs_what_runs_and_no_tools_for_development() -> None:
     assert "--editable '.[server]'" in steps
     assert "--group dev" not in steps
     assert steps.rstrip().endswith("holdfast up")
+
+
+def test_make_spark_adds_spark_and_no_tools_for_development() -> None:
+    steps = planned("spark")
+
+    assert steps.index("--editable '.[server]'") < steps.index("--editable '.[server,spark]'")
+    assert "--group dev" not in steps
 
 
 @pytest.mark.parametrize("target", ["test", "check", "lint", "types", "generate", "bench-engine", "setup"])

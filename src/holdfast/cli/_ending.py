@@ -20,6 +20,8 @@ UNREACHABLE = ("08", "28", "3D", "57")
 # What the extra spark brings, as far as it is imported.
 SPARK = frozenset({"adbc_driver_manager", "adbc_driver_postgresql", "pandas", "py4j", "pyarrow", "pyspark"})
 
+INSTALL = "Install it with pip install 'holdfast[spark]' (in a checkout: make spark)."
+
 
 class ExitCode(IntEnum):
     """What the exit code says."""
@@ -52,7 +54,7 @@ def ended(output: Output) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in SPARK:
             raise
-        output.error("pipelines need Spark, which is not installed", hint="pip install 'holdfast[spark]'")
+        output.error("pipelines need Spark, which is not installed", hint=INSTALL)
         raise typer.Exit(ExitCode.ERROR) from error
     except KeyboardInterrupt as error:
         output.note("Interrupted.")

