@@ -37,7 +37,7 @@ def spark() -> Iterator[SparkSession]:
     """The session that all tests share, which knows no database: starting one takes seconds."""
     with pytest.MonkeyPatch.context() as environment:
         environment.delenv(URL_VARIABLE, raising=False)
-        session = make_session("holdfast tests", master="local[2]", settings=SMALL)
+        session = make_session("holdfast tests", master="local[2]", settings=SMALL, embedded=False)
     yield session
     session.stop()
 

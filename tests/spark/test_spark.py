@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
+import psycopg
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from holdfast.database import URL_VARIABLE
+from holdfast.embedded import DEFAULT_DATA_DIR, EmbeddedPostgres
+from holdfast.migrate import migrate
 from holdfast.spark.java import _wheel
 from holdfast.spark.options import URL_SETTING, OptionError
 from holdfast.spark.session import make_session
@@ -84,6 +90,34 @@ def test_a_driver_killed_in_mid_write_loses_nothing_and_sends_nothing_twice(
     assert again == [0, 0]
     assert Counter(payloads(queue.claim(10_000))) == Counter(range(rows))
     assert queue.look(staged) == 0
+
+
+IN_A_FOLDER = """
+from holdfast.spark.session import make_session
+spark = make_session(master="local[1]", settings={"spark.log.level": "OFF", "spark.driver.memory": "1g"})
+print(spark.read.format("holdfast").load("q").count())
+"""
+
+
+def test_a_session_uses_the_database_of_its_folder_and_ends_it_with_the_process(tmp_path: Path) -> None:
+    server = EmbeddedPostgres(data_dir=tmp_path / DEFAULT_DATA_DIR)
+    with server as url, psycopg.connect(url, autocommit=True) as connection:
+        migrate(url)
+        connection.execute("select holdfast.create_queue('q'), holdfast.send('q', '1')")
+    environment = {name: value for name, value in os.environ.items() if name != URL_VARIABLE}
+
+    answer = subprocess.run(
+        [sys.executable, "-c", IN_A_FOLDER],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=STARTING,
+        check=False,
+    )
+
+    assert (answer.stdout.strip(), answer.returncode) == ("1", 0), answer.stderr
+    assert server.pid is None
 
 
 def test_spark_runs_on_the_java_of_the_wheel(queue: Engine, start: Start) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from holdfast.database import URL_VARIABLE
+from holdfast.database import URL_VARIABLE, configured_url, has_server
+from holdfast.embedded import EmbeddedPostgres
 
 from .java import java_home
 from .options import URL_SETTING, OptionError, Secret
@@ -40,17 +42,20 @@ def make_session(
     *,
     master: str | None = None,
     settings: Mapping[str, str] | None = None,
+    embedded: bool = True,
     quiet: bool = False,
 ) -> SparkSession:
     """Start Spark, or take the session that is there. Settings given here go before those set by default.
 
+    embedded: if no database is named, that of this folder is used, as by the command line, and runs as long
+    as this process. Not on a cluster, whose machines cannot reach it.
     quiet: what Spark and its workers write to stderr is thrown away, as long as this process lives.
     """
     prepare_environment()
     chosen = dict(settings or {})
     master = master or chosen.get("spark.master") or LOCAL
     wanted = {**SETTINGS, **(LOCAL_SETTINGS if master.startswith("local") else {}), **chosen}
-    if url := wanted.pop(URL_SETTING, None):
+    if url := wanted.pop(URL_SETTING, None) or (embedded and _embedded_url(master)):
         _refuse_late(url)
         # By way of the environment, which the processes of Spark inherit and show nobody.
         os.environ[URL_VARIABLE] = url
@@ -78,6 +83,17 @@ def started_with(url: Secret) -> bool:
     """Whether the processes of Spark know this database from their environment."""
     jvm = SparkContext._jvm  # outlives a session that is stopped
     return jvm is not None and bool(jvm.java.lang.System.getenv(URL_VARIABLE) == url.reveal())
+
+
+def _embedded_url(master: str) -> str | None:
+    """The database of this folder, if no other is named, and Spark can learn of it and reach it."""
+    is_late = SparkContext._jvm is not None
+    if configured_url() or is_late or not master.startswith("local") or not has_server():
+        return None
+    server = EmbeddedPostgres()
+    # Until the process ends, not the session: Spark itself goes on when a session is stopped.
+    atexit.register(server.release)
+    return server.ensure_running()
 
 
 def _refuse_late(url: str) -> None:
