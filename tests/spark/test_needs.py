@@ -27,6 +27,7 @@ from holdfast.spark.pipelines._runner import Runner
 from holdfast.spark.pipelines.function import Function
 from holdfast.spark.pipelines.load import Load
 from holdfast.spark.sink import MessageWriter
+from holdfast.spark.source import MessageReader
 from holdfast.spark.stream_sink import BatchWriter
 from tests.engine.engine import Engine
 from tests.spark.runs import PATIENCE, Screen
@@ -175,6 +176,22 @@ def test_a_write_is_refused_when_it_is_planned(database_url: str, reader_url: st
         planned(GONE, "q")
 
     assert explain(refused.value) == NO_RIGHT
+
+
+def test_a_read_without_the_right_names_the_role(
+    database_url: str, conn: psycopg.Connection[tuple[object, ...]], queue: Engine
+) -> None:
+    conn.execute("create role test_sender login password 'secret' in role holdfast_producer")
+    try:
+        url = make_conninfo(database_url, user="test_sender", password="secret")
+        with pytest.raises(DatabaseError) as refused:
+            MessageReader(Options.parse({"url": url, "queue": "q"}, Use.READ), ROW).partitions()
+    finally:
+        conn.execute("drop role test_sender")
+
+    assert explain(refused.value).hint == (
+        "scan needs a role that this user does not have: holdfast_consumer or holdfast_admin."
+    )
 
 
 def test_a_stream_is_refused_too_but_outlives_a_database_that_is_away(

@@ -19,6 +19,7 @@ from holdfast.embedded import DEFAULT_DATA_DIR, EmbeddedPostgres
 from holdfast.migrate import migrate
 from holdfast.spark.java import _wheel
 from holdfast.spark.options import URL_SETTING, OptionError
+from holdfast.spark.pipelines._explain import explain
 from holdfast.spark.session import make_session
 from tests.engine.engine import Engine, payloads
 from tests.spark.conftest import STARTING, Start
@@ -47,6 +48,16 @@ def test_a_frame_with_other_columns_is_refused_before_a_task_runs(
 ) -> None:
     with pytest.raises(PySparkException, match="column id: got it; expected some of payload, body"):
         write(spark.range(1), database_url)
+
+
+def test_a_queue_that_is_not_there_is_refused_before_a_task_runs(
+    spark: SparkSession, database_url: str, queue: Engine
+) -> None:
+    with pytest.raises(PySparkException) as refused:
+        write(spark.range(1).selectExpr("'1' as payload"), database_url, queue="nowhere")
+
+    assert explain(refused.value).message == 'queue "nowhere" does not exist'
+    assert "stage failure" not in str(refused.value)
 
 
 def test_a_database_that_spark_was_not_started_with_is_refused_late(

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from ._access import explained
 from ._database import calls, literal, rows
 from ._shape import Shape
 from .options import Options
@@ -46,7 +47,7 @@ class MessageReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Which ids each task reads."""
         options = self._options
-        with calls(options.url) as connection, connection.transaction():
+        with explained("scan"), calls(options.url) as connection, connection.transaction():
             for statement in self._snapshot_statements():
                 connection.execute(statement.encode())
             found = connection.execute(
