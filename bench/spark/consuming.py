@@ -58,6 +58,7 @@ def _by_claims(size: int) -> Setting:
             for _ in range(CONSUMERS):
                 process = spawning.Process(target=_consume, args=(arena.url, size, each, gate), daemon=True)
                 process.start()
+                stack.callback(process.join)
                 stack.callback(process.terminate)
             gate.wait(STARTING_S)
 
