@@ -24,7 +24,7 @@ help: ## this list
 
 # --- what people want -------------------------------------------------------------------------
 
-.PHONY: run spark test verify bench-engine
+.PHONY: run spark test verify bench-engine bench-spark
 run: $(READY) ## set up, then run Holdfast with its own PostgreSQL (data in ./.holdfast)
 	$(BIN)/holdfast up
 
@@ -33,12 +33,15 @@ spark: $(SPARK) ## add to it what pipelines need: Spark, and Java for a machine 
 test: check debian/pgbouncer ## set up, then lint, types and the test suite (< 15 minutes)
 	$(PYTEST) -m "not verify"
 
-verify: check debian/pgbouncer debian/postgresql-15 ## all tests, the long ones too, on PostgreSQL 18 and 15
+verify: check debian/pgbouncer debian/postgresql-15 debian/libpostgresql-jdbc-java ## all tests, the long ones too, on PostgreSQL 18 and 15
 	$(PYTEST)
 	HOLDFAST_PG_BIN=$(PG15_BIN) $(PYTEST)
 
 bench-engine: $(DEV) ## measure the engine beside its peers
 	$(BIN)/python -m bench.engine $(BENCH_ARGS)
+
+bench-spark: $(DEV) debian/libpostgresql-jdbc-java ## measure the data source for Spark beside its peers
+	$(BIN)/python -m bench.spark $(BENCH_ARGS)
 
 # --- checks -----------------------------------------------------------------------------------
 
@@ -96,18 +99,22 @@ clean: ## remove what make made, except the data in .holdfast
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Debian packages that only the tests need. As root they are installed; others are told what to ask for.
-.PHONY: debian/pgbouncer debian/postgresql-15
+# Debian packages that only tests and benchmarks need. As root they are installed; others are told what to ask for.
+.PHONY: debian/pgbouncer debian/postgresql-15 debian/libpostgresql-jdbc-java
 debian/pgbouncer:
 	@$(call debian_package,pgbouncer,command -v pgbouncer || test -x /usr/sbin/pgbouncer)
 debian/postgresql-15: debian/pgbouncer  # one apt at a time, also with make -j
 	@$(call debian_package,postgresql-15,test -x $(PG15_BIN)/postgres)
+debian/libpostgresql-jdbc-java:
+	@$(call debian_package,libpostgresql-jdbc-java,test -f /usr/share/java/postgresql.jar)
 
+# Two that are installed at once, by make -j, wait for one another.
+APT_INSTALL := apt-get -o DPkg::Lock::Timeout=300 install --yes --no-install-recommends
 define debian_package
 if ! { $(2); } >/dev/null 2>&1; then \
-  [ "$$(id -u)" = 0 ] || { echo "The tests need the Debian package $(1). Ask root for: apt-get install $(1)" >&2; exit 1; }; \
+  [ "$$(id -u)" = 0 ] || { echo "The Debian package $(1) is needed. Ask root for: apt-get install $(1)" >&2; exit 1; }; \
   echo "Installing the Debian package $(1)"; \
   export DEBIAN_FRONTEND=noninteractive; \
-  { apt-get install --yes --no-install-recommends $(1) || { apt-get update && apt-get install --yes --no-install-recommends $(1); }; } >/dev/null; \
+  { $(APT_INSTALL) $(1) || { apt-get update && $(APT_INSTALL) $(1); }; } >/dev/null; \
 fi
 endef

@@ -26,6 +26,11 @@ class Databases:
     def admin(self) -> Link:
         return self._admin
 
+    @property
+    def postmaster(self) -> int:
+        """The server's first process."""
+        return self._postmaster
+
     def install(self, contenders: Sequence[Contender]) -> None:
         for contender in contenders:
             name = _template(contender)

@@ -29,13 +29,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench import cpu, server
 from bench.contenders.contender import Contender
@@ -46,12 +44,13 @@ from bench.databases import Databases
 from bench.expectations import judge
 from bench.link import LinkError
 from bench.machine import describe
+from bench.progress import shown_progress
 from bench.report import Report
 from bench.results import Results
 from bench.scenarios import depth, features, flow, pressure
 from bench.scenarios.case import AnyCase
 from bench.scenarios.scale import FULL, QUICK
-from bench.tournament import Announce, Tournament
+from bench.tournament import Tournament
 from holdfast.embedded import EmbeddedError
 
 REPORT_WIDTH = 170
@@ -130,28 +129,8 @@ def _run(
         rounds=options.rounds or (1 if options.quick else 3),
         long_rounds=options.long_rounds,
     )
-    with _progress(tournament.blocks(cases)) as announce:
+    with shown_progress(tournament.blocks(cases)) as announce:
         return tournament.run(cases, announce)
-
-
-@contextmanager
-def _progress(blocks: int) -> Iterator[Announce]:
-    """A bar on stderr; where that is no terminal, a line for each block."""
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("installing", total=blocks)
-        begun = False
-
-        def announce(text: str) -> None:
-            nonlocal begun
-            progress.update(task, advance=int(begun), description=text)
-            if not console.is_terminal:
-                console.print(text, highlight=False)
-            begun = True
-
-        yield announce
-        progress.update(task, completed=blocks, description="done")
 
 
 def _show(report: Report, options: argparse.Namespace) -> None:

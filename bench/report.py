@@ -11,9 +11,9 @@ from rich.table import Table
 
 from bench.expectations import Expectation, number
 from bench.machine import Machine
-from bench.results import Results, quotient
+from bench.results import Results, Titled, quotient
 from bench.sample import Sample
-from bench.scenarios.case import AnyCase, LongCase
+from bench.scenarios.case import LongCase
 
 COLUMNS = {"CPU µs": "cpu_us", "background µs": "background_us", "WAL B": "wal_bytes", "/s": "per_second"}
 COMPARED = ("cpu_us", "wal_bytes")
@@ -66,7 +66,7 @@ class Report:
     def _names(self) -> str:
         return " and ".join(f"{name} {version}" for name, version in self.versions.items())
 
-    def _case_json(self, case: AnyCase) -> dict[str, Any]:
+    def _case_json(self, case: Titled) -> dict[str, Any]:
         return {
             "name": case.name,
             "title": case.title,
@@ -89,7 +89,7 @@ class Report:
         rows = [[case.title, *self._cost_cells(case)] for case in cases]
         return Grid("Cost, median of the rounds", head, rows)
 
-    def _cost_cells(self, case: AnyCase) -> list[str]:
+    def _cost_cells(self, case: Titled) -> list[str]:
         cells: list[str] = []
         for figure in COLUMNS.values():
             cells += [self._cell(case, name, attrgetter(figure)) for name in self.results.contenders]
@@ -104,7 +104,7 @@ class Report:
         rows = [[case.title, *self._pressure_cells(case)] for case in cases]
         return Grid("Under pressure: first and last window", head, rows)
 
-    def _pressure_cells(self, case: AnyCase) -> list[str]:
+    def _pressure_cells(self, case: Titled) -> list[str]:
         reads: tuple[Callable[[Sample], float | None], ...] = (
             lambda s: s.first_per_second,
             lambda s: s.last_per_second,
@@ -114,7 +114,7 @@ class Report:
         )
         return [self._cell(case, name, read) for name in self.results.contenders for read in reads]
 
-    def _cell(self, case: AnyCase, contender: str, read: Callable[[Sample], float | None]) -> str:
+    def _cell(self, case: Titled, contender: str, read: Callable[[Sample], float | None]) -> str:
         sample = self.results.middle(case.name, contender)
         return _text(None if sample is None else read(sample))
 

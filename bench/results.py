@@ -5,17 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Protocol
 
 from bench.sample import Sample, middle
-from bench.scenarios.case import AnyCase
 
 Figure = str
 """The name of a field of Sample."""
 
 
+class Titled(Protocol):
+    """What the figures of a case go by."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
+
+
 @dataclass(slots=True)
 class Results:
-    cases: Sequence[AnyCase]
+    cases: Sequence[Titled]
     contenders: Sequence[str]
     samples: dict[tuple[str, str], list[Sample]] = field(default_factory=dict)
 
@@ -30,11 +40,12 @@ class Results:
         sample = self.middle(case, contender)
         return None if sample is None else getattr(sample, figure)
 
-    def ratio(self, case: str, figure: Figure) -> float | None:
-        """The first contender's figure over the second's: the median of the rounds' ratios."""
-        if len(self.contenders) < 2:
+    def ratio(self, case: str, figure: Figure, over: str | None = None) -> float | None:
+        """The first contender's figure over another's, or the second's: the median of the rounds' ratios."""
+        if over is None and len(self.contenders) < 2:
             return None
-        ours, theirs = (self.samples.get((case, name), []) for name in self.contenders[:2])
+        names = (self.contenders[0], over or self.contenders[1])
+        ours, theirs = (self.samples.get((case, name), []) for name in names)
         pairs = zip(ours, theirs, strict=True)
         ratios = [quotient(getattr(our, figure), getattr(their, figure)) for our, their in pairs]
         known = [ratio for ratio in ratios if ratio is not None]

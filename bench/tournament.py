@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from bench.arena import Arena
 from bench.contenders.contender import Contender
 from bench.databases import Databases
+from bench.progress import Announce
 from bench.results import Results
 from bench.scenarios.case import LAPS, AnyCase, Case, LongCase, lap_quota
 from bench.tally import Tally
-
-Announce = Callable[[str], None]
-"""Told what is about to be measured, once per block."""
 
 
 class Tournament:

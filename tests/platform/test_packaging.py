@@ -109,7 +109,8 @@ def test_make_alone_lists_what_it_can_do() -> None:
     answer = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True)
 
     listed = set(re.findall(r"^  make (\S+)", answer.stdout, re.MULTILINE))
-    assert {"run", "test", "verify", "lint", "types", "generate", "bench-engine", "clean"} <= listed
+    assert {"run", "test", "verify", "lint", "types", "generate", "clean"} <= listed
+    assert {"bench-engine", "bench-spark"} <= listed
 
 
 def planned(target: str) -> str:
@@ -133,7 +134,9 @@ def test_make_spark_adds_spark_and_no_tools_for_development() -> None:
     assert "--group dev" not in steps
 
 
-@pytest.mark.parametrize("target", ["test", "check", "lint", "types", "generate", "bench-engine", "setup"])
+@pytest.mark.parametrize(
+    "target", ["test", "check", "lint", "types", "generate", "bench-engine", "bench-spark", "setup"]
+)
 def test_what_needs_tools_installs_them_too(target: str) -> None:
     steps = planned(target)
 

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -135,6 +136,12 @@ def test_the_parts_of_a_batch_hold_each_message_once(sizes: list[int], wanted: i
     assert all(parts)
     if wanted is not None and claims:
         assert min(wanted, len(claims)) <= len(parts) <= wanted
+
+
+def test_a_batch_has_no_more_parts_than_the_machine_has_cores() -> None:
+    claims = [Claim(n, 1, n, n) for n in range(20)]
+
+    assert len(sliced(claims, None)) == min(8, os.cpu_count() or 8)
 
 
 def _consumer(engine: Engine) -> str:

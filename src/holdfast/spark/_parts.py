@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 
-PARTITIONS = 8  # as many tasks as a batch of a stream has, unless the option partitions says otherwise
+# As many tasks as a batch of a stream has, unless the option partitions says otherwise. Each costs some 50 ms
+# of CPU, which more of them than cores do not win back. How many cores a cluster has is not known here.
+PARTITIONS = min(8, os.cpu_count() or 8)
 
 
 def even(lo: int, hi: int, parts: int) -> list[tuple[int, int]]:

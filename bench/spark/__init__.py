@@ -1,0 +1,1 @@
+"""The data source for Spark beside its peers. `python -m bench.spark` runs it."""
