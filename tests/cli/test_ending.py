@@ -40,6 +40,13 @@ def test_a_hint_names_commands_in_place_of_functions() -> None:
         "Read it with holdfast log read, delete from it with holdfast log delete."
     )
     assert advice("holdfast.blocked_keys lists them.") == "holdfast blocked lists them."
+    assert advice("Raise it with configure_queue if it is low.") == "Raise it with holdfast queue set if it is low."
+
+
+def test_a_command_that_wants_arguments_is_told_with_them() -> None:
+    assert advice("redrive or holdfast.discard.", "a-b") == "redrive or holdfast dead discard a-b ID."
+    assert advice("Look: in SQL, holdfast.leases says who.", "q") == "Look: holdfast leases q says who."
+    assert advice("Call holdfast.extend.") == "Call holdfast extend QUEUE TOKEN."
 
 
 @pytest.mark.parametrize(
@@ -50,7 +57,8 @@ def test_a_hint_names_commands_in_place_of_functions() -> None:
         ("select holdfast.unblock('q', how => 'skip')", "holdfast unblock q --skip"),
         ("select holdfast.unblock('q', 'a (b''c)')", "holdfast unblock q 'a (b'\"'\"'c)'"),
         (r"select holdfast.unblock('q', E'a\\b')", r"holdfast unblock q 'a\b'"),
-        ("holdfast.browse('q', 'dead')", "holdfast peek q --state dead"),
+        ("holdfast.browse('q', 'dead')", "holdfast dead list q"),
+        ("holdfast.browse('q', 'blocked')", "holdfast peek q --state blocked"),
         ("holdfast.redrive('q')", "holdfast dead redrive q --all"),
         ("select holdfast.repair(unreadable_only => true).", "holdfast repair --unreadable-only."),
         ("select pg_terminate_backend(7)", "select pg_terminate_backend(7)"),
@@ -69,7 +77,7 @@ def test_every_function_that_the_engine_names_has_a_command_or_is_said_to_be_sql
     left = {name for text in advised for name in re.findall(r"holdfast\.[a-z_]+\b", advice(text))}
 
     assert len(advised) > 10
-    assert left <= {"holdfast.send", "holdfast.leases"}
+    assert left <= {"holdfast.send"}
 
 
 def test_plain_text_is_advised_where_it_can_be_sent(run: Run) -> None:

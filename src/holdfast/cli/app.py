@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import archive, dead, key, log, message, pipeline, queue, rate, schema, settle, stats, up, upkeep
+from . import archive, dead, key, lease, log, message, pipeline, queue, rate, schema, settle, stats, up, upkeep
 from ._command import DatabaseUrl, Globals, Json
 from ._usage import Root
 
@@ -45,6 +45,7 @@ up.register(app)
 schema.register(app)
 message.register(app)
 settle.register(app)
+lease.register(app)
 stats.register(app)
 key.register(app)
 upkeep.register(app)
