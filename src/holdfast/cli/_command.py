@@ -65,14 +65,17 @@ class Invocation:
 
 
 def command(
-    app: typer.Typer, name: str | None = None
+    app: typer.Typer, name: str | None = None, **settings: Any
 ) -> Callable[[Callable[Concatenate[Invocation, P], None]], Callable[Concatenate[Invocation, P], None]]:
-    """Register a command; its function takes an Invocation, and then what it declares itself."""
+    """Register a command; its function takes an Invocation, and then what it declares itself.
+
+    settings: of the command's context, such as how words are read that it does not know.
+    """
 
     def register(
         function: Callable[Concatenate[Invocation, P], None],
     ) -> Callable[Concatenate[Invocation, P], None]:
-        app.command(name)(with_globals(function))
+        app.command(name, context_settings=settings or None)(with_globals(function))
         return function
 
     return register

@@ -7,7 +7,23 @@ from typing import Annotated
 
 import typer
 
-from . import archive, dead, key, lease, log, message, pipeline, queue, rate, schema, settle, stats, up, upkeep
+from . import (
+    archive,
+    dead,
+    key,
+    lease,
+    log,
+    message,
+    pipeline,
+    postgres,
+    queue,
+    rate,
+    schema,
+    settle,
+    stats,
+    up,
+    upkeep,
+)
 from ._command import DatabaseUrl, Globals, Json
 from ._usage import Root
 
@@ -43,6 +59,7 @@ def root(
 
 up.register(app)
 schema.register(app)
+postgres.register(app)
 message.register(app)
 settle.register(app)
 lease.register(app)
