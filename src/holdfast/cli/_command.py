@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import wraps
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeAlias
 
@@ -49,7 +50,7 @@ class Invocation:
         """A client of the chosen database."""
         with (
             database(self.database_url, create=False) as url,
-            Holdfast(url, min_size=1, max_size=2) as client,
+            Holdfast(url, min_size=1, max_size=2, parse_float=Decimal) as client,
         ):
             yield client
 

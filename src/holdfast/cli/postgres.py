@@ -21,7 +21,11 @@ from holdfast.embedded import EmbeddedError
 from ._command import Invocation, command
 
 # What the program takes is not for us to read: everything behind our own options goes on to it.
-PASSED_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": ["--help"]}
+PASSED_ON = {
+    "ignore_unknown_options": True,
+    "allow_interspersed_args": False,
+    "help_option_names": ["--help"],
+}
 KILLED = 128  # a shell's exit code for a program that a signal ended, less the signal's number
 
 Arguments = Annotated[
@@ -82,7 +86,7 @@ def variables(url: str) -> Mapping[str, str]:
 
 
 def finished(words: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a program on our terminal. Ctrl-C reaches it by itself and is its business; SIGTERM is passed on."""
+    """Run a program on our terminal. Ctrl-C reaches it by itself, and is its own; SIGTERM is passed on."""
     with subprocess.Popen(words, env=environment) as process:
 
         def pass_on(number: int, frame: FrameType | None) -> None:
