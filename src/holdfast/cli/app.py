@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
+
+from holdfast import __version__
 
 from . import (
     archive,
@@ -40,7 +41,7 @@ app = typer.Typer(
 def show_version(wanted: bool) -> None:
     """Print the version and end."""
     if wanted:
-        typer.echo(f"holdfast {version('holdfast')}")
+        typer.echo(f"holdfast {__version__}")
         raise typer.Exit
 
 
