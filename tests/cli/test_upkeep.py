@@ -89,9 +89,21 @@ def test_history_is_what_maintain_wrote_down(run: Run, orders: Conn) -> None:
     document = run("stats", "orders", "--history", "--since", "2h", "--json").document
 
     assert before.err == "orders has no samples: does anybody call maintain?\n"
-    assert table.out.splitlines()[0].split()[:3] == ["ended", "sent", "done"]
+    assert table.out.splitlines()[0].split()[:4] == ["ended", "sent", "done", "depth"]
     assert (document["sent"], document["done"], document["ready"]) == (1, 0, 1)
     assert document["waiting"]["under_10ms"] == 0
+
+
+def test_history_shows_what_happened_seldom_where_it_happened(run: Run, orders: Conn) -> None:
+    orders.execute("select holdfast.nack('orders', token) from holdfast.claim('orders')")
+    orders.execute(
+        "select holdfast.discard('orders', array(select id from holdfast.browse('orders', 'ready')))"
+    )
+    run("maintain")
+
+    columns = run("stats", "orders", "--history").out.splitlines()[0].split()
+
+    assert columns[:6] == ["ended", "sent", "done", "nacked", "discarded", "depth"]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from holdfast.client import Holdfast
 from holdfast.database import URL_VARIABLE, database
 
 from ._ending import ExitCode, ended
+from ._help import Command
 from ._output import Output
 
 DatabaseUrl: TypeAlias = Annotated[
@@ -76,7 +77,7 @@ def command(
     def register(
         function: Callable[Concatenate[Invocation, P], None],
     ) -> Callable[Concatenate[Invocation, P], None]:
-        app.command(name, context_settings=settings or None)(with_globals(function))
+        app.command(name, cls=Command, context_settings=settings or None)(with_globals(function))
         return function
 
     return register
