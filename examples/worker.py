@@ -1,11 +1,15 @@
 """A worker: waits for messages, acks what works, nacks what fails, and stops when nothing comes any more.
 
-What fails too often ends among the dead letters; the last lines show them.
+What fails too often ends among the dead letters; the last lines show them. While the database is away, it
+tries again: what it had claimed comes back when the lease ends.
 """
 
 from __future__ import annotations
 
 import sys
+import time
+
+import psycopg
 
 from holdfast import Delivery, EmbeddedError, Holdfast
 from holdfast.database import database
@@ -30,11 +34,21 @@ def work(holdfast: Holdfast) -> None:
                 holdfast.ack(QUEUE, delivery.token, [delivery.id])
 
 
+def keep_working(holdfast: Holdfast) -> None:
+    """The same, also while the database is restarted: the client connects again by itself."""
+    while True:
+        try:
+            return work(holdfast)
+        except psycopg.OperationalError as error:
+            print(f"trying again: {error}", file=sys.stderr)
+            time.sleep(1)
+
+
 def main() -> None:
     with database(create=False) as url, Holdfast(url) as holdfast:
         holdfast.create_queue(QUEUE, {"max_deliveries": 2})
         holdfast.send_batch(QUEUE, [1, 5, 0, 20])
-        work(holdfast)
+        keep_working(holdfast)
         for entry in holdfast.browse(QUEUE, "dead"):
             print(f"dead: {entry.payload}, because of {entry.last_error}")
             holdfast.discard(QUEUE, [entry.id])

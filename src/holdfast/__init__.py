@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
 from holdfast.client import (
     ERRORS,
     Allowance,
@@ -90,6 +92,8 @@ from holdfast.client import (
     UnreadableJson,
     WrongIsolationError,
 )
+
+__version__ = version("holdfast")
 
 __all__ = [
     "ERRORS",

@@ -37,7 +37,7 @@ def test_purge_goes_on_until_nothing_is_left(
 
     assert answer.document == {"queue": "orders", "purged": 5, "more": False}
     assert run("stats", "orders", "--json").document["scheduled"] == 1
-    assert run("queue", "purge", "orders", "--all", "-y").out == "Purged 1 messages of orders.\n"
+    assert run("queue", "purge", "orders", "--all", "-y").out == "Purged 1 message of orders.\n"
 
 
 def test_purge_wants_to_know_which_and_asks(run: Run, conn: psycopg.Connection[Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 
+from holdfast.cli._config import FIELDS
 from tests.cli.conftest import Run
 
 
@@ -314,6 +315,49 @@ def test_dead_letters_show_what_they_were_in_life(run: Run, conn: psycopg.Connec
     ]
     assert table[1].split()[:6] == [letter["id"], str(first), "orders", "2", "2030-01-01", "14:00:00+00:00"]
     assert table[1].split()[6:] == ["no", "money", "blue", "1"]
+
+
+def test_a_death_by_leases_is_told_to_people_and_no_error_made_up_for_machines(
+    run: Run, conn: psycopg.Connection[Any]
+) -> None:
+    conn.execute("select holdfast.set_clock('2030-01-01T12:00Z')")
+    make(conn)
+    conn.execute("select holdfast.send('orders', '1', max_deliveries => 1)")
+    conn.execute("select holdfast.claim('orders')")
+    conn.execute("select holdfast.set_clock('2030-01-01T13:00Z')")
+    conn.execute("select holdfast.sweep('orders')")
+
+    listed = run("dead", "list", "orders").out.splitlines()[1]
+    letter = run("dead", "list", "orders", "--json").document
+    shown = run("dead", "show", "orders", letter["id"]).out
+
+    assert "  lease ran out  " in listed
+    assert "lease ran out" in shown
+    assert (letter["last_error"], letter["failures"], letter["max_deliveries"]) == (None, 0, 1)
+
+
+def test_configurations_are_shown_in_the_order_in_which_they_are_described(run: Run) -> None:
+    described = list(FIELDS)
+
+    defaults = run("queue", "defaults").out.splitlines()
+    run("queue", "create", "orders", "ttl=1d", "lease=60 s")
+    changed = run("queue", "set", "orders", "shards=2").out.splitlines()
+    shown = run("queue", "show", "orders", "--json").document
+
+    assert [line.split()[0] for line in defaults] == described
+    assert "dead_letter       QUEUE.dlq, each queue's own" in [line.rstrip() for line in defaults]
+    assert [line.split()[0] for line in changed] == described
+    assert list(shown["effective"]) == described
+    assert list(shown["effective"]["backoff"]) == ["base", "factor", "cap", "jitter"]
+    assert list(shown["config"]) == ["lease", "ttl", "shards"]
+    assert run("queue", "defaults", "--json").document["dead_letter"] is None
+
+
+def test_help_shows_no_type_behind_a_flag(run: Run) -> None:
+    for words in ([], ["queue"], ["queue", "purge"], ["psql"]):
+        answer = run(*words, "--help")
+
+        assert (answer.code, "<bool>" in answer.out) == (0, False)
 
 
 def test_a_message_that_lives_is_not_shown_as_a_dead_letter(run: Run, conn: psycopg.Connection[Any]) -> None:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from decimal import Decimal
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from holdfast.cli._advice import advice
+from holdfast.cli._output import json_text
 from holdfast.database import URL_VARIABLE
 from holdfast.migrate import SQL_ROOT
 from tests.cli.conftest import NOWHERE, PATIENCE, PROGRAM, Run, environment, execute
@@ -40,6 +42,13 @@ def test_a_hint_names_commands_in_place_of_functions() -> None:
         "Read it with holdfast log read, delete from it with holdfast log delete."
     )
     assert advice("holdfast.blocked_keys lists them.") == "holdfast blocked lists them."
+    assert advice("Raise it with configure_queue.") == "Raise it with holdfast queue set."
+
+
+def test_a_command_that_wants_arguments_is_told_with_them() -> None:
+    assert advice("redrive or holdfast.discard.", "a-b") == "redrive or holdfast dead discard a-b ID."
+    assert advice("Look: in SQL, holdfast.leases says who.", "q") == "Look: holdfast leases q says who."
+    assert advice("Call holdfast.extend.") == "Call holdfast extend QUEUE TOKEN."
 
 
 @pytest.mark.parametrize(
@@ -50,7 +59,8 @@ def test_a_hint_names_commands_in_place_of_functions() -> None:
         ("select holdfast.unblock('q', how => 'skip')", "holdfast unblock q --skip"),
         ("select holdfast.unblock('q', 'a (b''c)')", "holdfast unblock q 'a (b'\"'\"'c)'"),
         (r"select holdfast.unblock('q', E'a\\b')", r"holdfast unblock q 'a\b'"),
-        ("holdfast.browse('q', 'dead')", "holdfast peek q --state dead"),
+        ("holdfast.browse('q', 'dead')", "holdfast dead list q"),
+        ("holdfast.browse('q', 'blocked')", "holdfast peek q --state blocked"),
         ("holdfast.redrive('q')", "holdfast dead redrive q --all"),
         ("select holdfast.repair(unreadable_only => true).", "holdfast repair --unreadable-only."),
         ("select pg_terminate_backend(7)", "select pg_terminate_backend(7)"),
@@ -69,7 +79,7 @@ def test_every_function_that_the_engine_names_has_a_command_or_is_said_to_be_sql
     left = {name for text in advised for name in re.findall(r"holdfast\.[a-z_]+\b", advice(text))}
 
     assert len(advised) > 10
-    assert left <= {"holdfast.send", "holdfast.leases"}
+    assert left <= {"holdfast.send"}
 
 
 def test_plain_text_is_advised_where_it_can_be_sent(run: Run) -> None:
@@ -92,7 +102,23 @@ def test_no_digit_of_a_number_is_lost_on_the_way(
     run("send", "orders", "--file", str(tmp_path / "file"))
 
     sent = [row[0] for row in conn.execute("select payload::text from holdfast.message order by id")]
+    shown = run("peek", "orders", "--json").out.splitlines()
     assert sent == [number, number, "9" * 5000]
+    assert all(f'"payload": {digits}, "body"' in line for digits, line in zip(sent, shown, strict=True))
+    assert number in run("peek", "orders", "--limit", "1").out
+
+
+def test_json_that_python_cannot_read_is_printed_as_it_is(run: Run, conn: psycopg.Connection[Any]) -> None:
+    deep = "[" * 5000 + "]" * 5000
+    run("queue", "create", "orders")
+    conn.execute("select holdfast.send('orders', %s::jsonb)", [deep])
+
+    assert f'"payload": {deep}, "body"' in run("peek", "orders", "--json").out
+
+
+@pytest.mark.parametrize("text", ['\\u00000', '"\\u00000', '"', "\x01", '\\"\\u00000"'])
+def test_no_text_is_taken_for_a_number(text: str) -> None:
+    assert json.loads(json_text({text: text, "n": Decimal("1.0")})) == {text: text, "n": 1.0}
 
 
 @pytest.mark.parametrize(

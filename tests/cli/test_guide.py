@@ -30,7 +30,7 @@ COMMANDS = leaves(typer.main.get_command(app))
 
 def sections() -> dict[str, str]:
     """The text of each command's section, by the words that call it."""
-    parts = re.split(r"^### `holdfast ([a-z ]+?)(?: [\[A-Z].*)?`$", GUIDE.read_text(), flags=re.MULTILINE)
+    parts = re.split(r"^### `holdfast ([a-z_ ]+?)(?: [\[A-Z].*)?`$", GUIDE.read_text(), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 

@@ -41,6 +41,40 @@ def test_why_says_what_stands_in_the_way_and_what_to_do(run: Run, orders: Conn) 
     )
 
 
+def test_why_of_dead_letters_names_the_commands_that_show_and_end_them(run: Run, orders: Conn) -> None:
+    orders.execute("""select holdfast.configure_queue('orders', '{"max_deliveries": 1}')""")
+    orders.execute("select holdfast.nack('orders', token) from holdfast.claim('orders')")
+
+    findings = {each["finding"]: each["remedy"] for each in run("why", "orders", "--json").lines}
+
+    assert findings["dead"] == (
+        "Look at holdfast dead list orders, mend the cause, "
+        "then holdfast dead redrive orders --all or holdfast dead discard orders ID."
+    )
+
+
+def test_leases_are_listed_and_named_by_why(run: Run, orders: Conn) -> None:
+    nobody = run("leases", "orders")
+    orders.execute("select holdfast.set_clock('2030-01-01T12:00Z')")
+    orders.execute("select holdfast.claim('orders', lease => '1 min', consumer => 'ann')")
+
+    held = run("leases", "orders", "--json").document
+    table = run("leases", "orders", "--limit", "1").out.splitlines()
+    remedies = {each["finding"]: each["remedy"] for each in run("why", "orders", "--json").lines}
+
+    assert (nobody.code, nobody.out, nobody.err) == (0, "", "Nobody holds messages of orders.\n")
+    assert held == {
+        "consumer": "ann",
+        "priority": 0,
+        "messages": 1,
+        "deadline": "2030-01-01T12:01:00+00:00",
+    }
+    assert [line.split()[0] for line in table] == ["consumer", "ann"]
+    assert remedies["in_flight"] == (
+        "Wait for the consumers, or look at them: holdfast leases orders says who holds what."
+    )
+
+
 def test_why_of_a_missing_queue_is_an_error(run: Run, orders: Conn) -> None:
     answer = run("why", "nowhere", "--json")
 
@@ -55,9 +89,21 @@ def test_history_is_what_maintain_wrote_down(run: Run, orders: Conn) -> None:
     document = run("stats", "orders", "--history", "--since", "2h", "--json").document
 
     assert before.err == "orders has no samples: does anybody call maintain?\n"
-    assert table.out.splitlines()[0].split()[:3] == ["ended", "sent", "done"]
+    assert table.out.splitlines()[0].split()[:4] == ["ended", "sent", "done", "depth"]
     assert (document["sent"], document["done"], document["ready"]) == (1, 0, 1)
     assert document["waiting"]["under_10ms"] == 0
+
+
+def test_history_shows_what_happened_seldom_where_it_happened(run: Run, orders: Conn) -> None:
+    orders.execute("select holdfast.nack('orders', token) from holdfast.claim('orders')")
+    orders.execute(
+        "select holdfast.discard('orders', array(select id from holdfast.browse('orders', 'ready')))"
+    )
+    run("maintain")
+
+    columns = run("stats", "orders", "--history").out.splitlines()[0].split()
+
+    assert columns[:6] == ["ended", "sent", "done", "nacked", "discarded", "depth"]
 
 
 @pytest.mark.parametrize(

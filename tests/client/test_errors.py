@@ -245,3 +245,12 @@ def test_names_of_errors_are_unique() -> None:
     names = [kind.name for kind in ERRORS.values()]
 
     assert len(set(names)) == len(names)
+
+
+def test_traces_name_an_error_as_callers_know_it() -> None:
+    kinds = [kind for kind in vars(holdfast).values() if isinstance(kind, type)]
+    classes = [kind for kind in kinds if issubclass(kind, HoldfastError)]
+
+    assert len(classes) > len(ERRORS)
+    assert {kind.__module__ for kind in classes} == {"holdfast"}
+    assert pickle.loads(pickle.dumps(QueueNotFoundError("QH101", "no"))).__class__ is QueueNotFoundError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import holdfast
@@ -52,3 +53,7 @@ def test_statements_pass_arguments_by_name_and_leave_none_out() -> None:
 
     assert text == b'select * from holdfast.claim("queue" => %s::text, "alone" => %s::boolean)'
     assert parameters == ["q", True]
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert holdfast.__version__ == version("holdfast")

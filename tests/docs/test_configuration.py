@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 from holdfast._cluster import SETTINGS
+from holdfast.cli._config import BACKOFF, FIELDS
 from tests.docs.pages import PAGES, ROOT, quoted, rows, sections, text_of
 
 Conn = psycopg.Connection[Any]
@@ -32,6 +33,10 @@ def documented() -> dict[str, Any]:
     """The fields and defaults of the page."""
     section = sections(text_of("configuration.md"), 2)["Of a queue"]
     return {quoted(row[0])[0]: json.loads(quoted(row[1])[0]) for row in rows(section)}
+
+
+def test_the_command_line_shows_the_fields_in_the_order_of_the_page() -> None:
+    assert [*FIELDS, *(f"backoff.{name}" for name in BACKOFF)] == list(documented())
 
 
 def test_every_field_is_documented_with_its_default(builtin: dict[str, Any]) -> None:

@@ -88,7 +88,7 @@ def test_command_lines_name_commands_that_exist() -> None:
         for page in PAGES
         for language, block in blocks(page)
         if language == "sh"
-        for word in re.findall(r"\bholdfast ([a-z]+)", block)
+        for word in re.findall(r"\bholdfast ([a-z_]+)", block)
     }
 
     assert named

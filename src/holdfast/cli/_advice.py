@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 # The functions that hints and remedies name, and the commands that do the same.
@@ -16,6 +16,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "create_queue": "queue create",
         "discard": "dead discard",
         "extend": "extend",
+        "leases": "leases",
         "log_delete": "log delete",
         "maintain": "maintain",
         "read": "log read",
@@ -26,6 +27,12 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "unblock": "unblock",
     }
 )
+# Where a command for one value of an argument says it all.
+SAID: Mapping[tuple[str, str], str] = MappingProxyType({("browse", "dead"): "dead list"})
+# What a command wants to be told where only the name of its function stands.
+WANTED: Mapping[str, str] = MappingProxyType(
+    {"discard": "{queue} ID", "extend": "{queue} TOKEN", "leases": "{queue}"}
+)
 # What calls say by arguments and commands by options, and what a command wants to be told beside.
 FLAGS: Mapping[str, str] = MappingProxyType({"how": "--skip", "unreadable_only": "--unreadable-only"})
 BEFORE: Mapping[tuple[str, int], str] = MappingProxyType({("browse", 1): "--state"})
@@ -34,29 +41,38 @@ BEHIND: Mapping[str, str] = MappingProxyType({"redrive": "--all"})
 LITERAL = r"(?P<escape>E?)'(?P<text>(?:[^']|'')*)'"
 ARGUMENT = re.compile(rf"(?:(?P<name>\w+) => )?(?:{LITERAL}|true)")
 CALL = re.compile(
-    rf"(?:select )?holdfast\.(?P<name>{'|'.join(COMMANDS)})\b"
+    rf"(?:(?:select |in SQL, )?holdfast\.|(?<=with ))(?P<name>{'|'.join(COMMANDS)})\b"
     r"(?P<call>\((?P<arguments>(?:[^()']|'(?:[^']|'')*')*)\))?"
 )
 
 
-def advice(text: str) -> str:
+def advice(text: str, queue: str = "QUEUE") -> str:
     """A hint or a remedy of the engine; functions that no command calls stay as they are."""
-    return CALL.sub(lambda found: " ".join(command(found)), text)
+    return CALL.sub(lambda found: " ".join(command(found, shlex.quote(queue))), text)
 
 
-def command(call: re.Match[str]) -> Iterator[str]:
+def command(call: re.Match[str], queue: str) -> Iterator[str]:
     """The words of the command for one call, or for the bare name of a function."""
     name = call["name"]
-    yield f"holdfast {COMMANDS[name]}"
-    for place, argument in enumerate(ARGUMENT.finditer(call["arguments"] or "")):
+    given = list(ARGUMENT.finditer(call["arguments"] or ""))
+    said = next((SAID[name, each["text"]] for each in given if (name, each["text"]) in SAID), None)
+    yield f"holdfast {said or COMMANDS[name]}"
+    yield from words(name, [each for each in given if (name, each["text"]) not in SAID])
+    if given and name in BEHIND:
+        yield BEHIND[name]
+    if not call["call"] and name in WANTED:
+        yield WANTED[name].format(queue=queue)
+
+
+def words(name: str, arguments: Sequence[re.Match[str]]) -> Iterator[str]:
+    """The arguments of a call, as the command takes them."""
+    for place, argument in enumerate(arguments):
         if argument["name"]:
             yield FLAGS[argument["name"]]
             continue
         if (name, place) in BEFORE:
             yield BEFORE[name, place]
         yield shlex.quote(unquoted(argument))
-    if call["arguments"] and name in BEHIND:
-        yield BEHIND[name]
 
 
 def unquoted(literal: re.Match[str]) -> str:

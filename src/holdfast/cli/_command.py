@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import wraps
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeAlias
 
@@ -15,6 +16,7 @@ from holdfast.client import Holdfast
 from holdfast.database import URL_VARIABLE, database
 
 from ._ending import ExitCode, ended
+from ._help import Command
 from ._output import Output
 
 DatabaseUrl: TypeAlias = Annotated[
@@ -49,7 +51,7 @@ class Invocation:
         """A client of the chosen database."""
         with (
             database(self.database_url, create=False) as url,
-            Holdfast(url, min_size=1, max_size=2) as client,
+            Holdfast(url, min_size=1, max_size=2, parse_float=Decimal) as client,
         ):
             yield client
 
@@ -65,14 +67,17 @@ class Invocation:
 
 
 def command(
-    app: typer.Typer, name: str | None = None
+    app: typer.Typer, name: str | None = None, **settings: Any
 ) -> Callable[[Callable[Concatenate[Invocation, P], None]], Callable[Concatenate[Invocation, P], None]]:
-    """Register a command; its function takes an Invocation, and then what it declares itself."""
+    """Register a command; its function takes an Invocation, and then what it declares itself.
+
+    settings: of the command's context, such as how words are read that it does not know.
+    """
 
     def register(
         function: Callable[Concatenate[Invocation, P], None],
     ) -> Callable[Concatenate[Invocation, P], None]:
-        app.command(name)(with_globals(function))
+        app.command(name, cls=Command, context_settings=settings or None)(with_globals(function))
         return function
 
     return register

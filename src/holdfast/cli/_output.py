@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -15,9 +17,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.client import UnreadableJson
+
 PIPE_WIDTH = 200  # columns of a table that does not go to a terminal
 # Numbers that pass 2**53, where JSON readers lose digits: they are written as strings.
 BIG = frozenset({"id", "new_id", "root_id", "token", "settled", "skipped", "ids", "left", "after"})
+# A string that stands for JSON text. No other begins so: PostgreSQL stores no NUL.
+STAND_IN = re.compile(r'"\\u0000(\d+)"')
 
 
 class Output:
@@ -85,7 +91,7 @@ class Output:
                 self.aside.print(Text(f"{name}: {text}"))
 
     def _line(self, value: Any) -> None:
-        sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+        sys.stdout.write(json_text(value) + "\n")
         sys.stdout.flush()
 
 
@@ -130,7 +136,21 @@ def cell(value: Any) -> str:
         return span(value)
     if isinstance(value, bytes):
         return counted(len(value), "byte")
-    return str(value) if isinstance(value, str | UUID) else json.dumps(value, ensure_ascii=False)
+    return str(value) if isinstance(value, str | UUID) else json_text(value)
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON, with every digit of its numbers, and with what Python could not read as it was."""
+    texts: list[str] = []
+
+    def stand_in(other: Any) -> str:
+        if not isinstance(other, Decimal | UnreadableJson):
+            raise TypeError(f"{type(other).__name__} is no value of JSON")
+        texts.append(other.text if isinstance(other, UnreadableJson) else f"{other:f}")
+        return f"\0{len(texts) - 1}"
+
+    written = json.dumps(value, ensure_ascii=False, default=stand_in)
+    return STAND_IN.sub(lambda found: texts[int(found[1])], written) if texts else written
 
 
 def span(duration: timedelta) -> str:
@@ -148,7 +168,7 @@ def plain(value: Any, name: str = "") -> Any:
 
     An origin is the engine's: the ids in it are ids.
     """
-    if is_dataclass(value) and not isinstance(value, type):
+    if is_dataclass(value) and not isinstance(value, type | UnreadableJson):
         return plain(named(value))
     if isinstance(value, Mapping) and name in ("", "origin"):
         return {key: plain(field, key) for key, field in value.items()}

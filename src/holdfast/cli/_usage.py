@@ -11,13 +11,14 @@ import typer
 from typer.core import TyperGroup
 
 from ._ending import ExitCode
+from ._help import Group
 from ._output import Output
 
 # typer gives no name to the base of its usage errors; it differs between typer's versions.
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 
 
-class Root(TyperGroup):
+class Root(Group):
     """The command tree."""
 
     def main(self, *arguments: Any, **options: Any) -> Any:

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
-from . import archive, dead, key, log, message, pipeline, queue, rate, schema, settle, stats, up, upkeep
+from holdfast import __version__
+
+from . import (
+    archive,
+    dead,
+    key,
+    lease,
+    log,
+    message,
+    pipeline,
+    postgres,
+    queue,
+    rate,
+    schema,
+    settle,
+    stats,
+    up,
+    upkeep,
+)
 from ._command import DatabaseUrl, Globals, Json
 from ._usage import Root
 
@@ -24,7 +41,7 @@ app = typer.Typer(
 def show_version(wanted: bool) -> None:
     """Print the version and end."""
     if wanted:
-        typer.echo(f"holdfast {version('holdfast')}")
+        typer.echo(f"holdfast {__version__}")
         raise typer.Exit
 
 
@@ -43,8 +60,10 @@ def root(
 
 up.register(app)
 schema.register(app)
+postgres.register(app)
 message.register(app)
 settle.register(app)
+lease.register(app)
 stats.register(app)
 key.register(app)
 upkeep.register(app)

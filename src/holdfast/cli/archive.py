@@ -64,7 +64,7 @@ def purge(
     invocation.confirm(f"End the messages of queue {queue} that are {', '.join(states)}?", yes=yes)
     with invocation.client() as client, counting(invocation, "purged") as show:
         purged, more = purge_all(client, queue, states, show)
-    text = f"Purged {purged} messages of {queue}."
+    text = f"Purged {counted(purged, 'message')} of {queue}."
     if more:
         text += " Some may be left: somebody else is claiming at this moment."
     invocation.output.document({"queue": queue, "purged": purged, "more": more}, text)

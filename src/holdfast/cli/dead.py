@@ -12,13 +12,15 @@ from holdfast.client import Entry, Holdfast
 
 from ._command import Invocation, command
 from ._ending import ExitCode
+from ._help import Group
 from ._options import After, Limit, Queue, Yes
 from ._output import counted, named
 from ._values import instant, message_id
 
-app = typer.Typer(help="Look at, send back and discard dead letters.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Look at, send back and discard dead letters.", no_args_is_help=True)
 
 DEAD = "dead"
+LAPSED = "lease ran out"
 
 Id = Annotated[int, typer.Argument(parser=message_id, metavar="ID", help="The dead letter.")]
 SomeIds = Annotated[list[int], typer.Argument(parser=message_id, metavar="ID...", help="The dead letters.")]
@@ -51,7 +53,8 @@ def list_dead(invocation: Invocation, queue: Queue, limit: Limit = 20, after: Af
         entries = client.browse(queue, DEAD, limit=limit, after=after)
         lines = client.queue_stats(queue).blocked_lines
     columns = ("id", "root_id", "queue", "deliveries", "died_at", "last_error", "tag", "payload")
-    invocation.output.records([letter(entry) for entry in entries], columns, f"{queue} has no dead letters.")
+    letters = [told(invocation, letter(entry)) for entry in entries]
+    invocation.output.records(letters, columns, f"{queue} has no dead letters.")
     if lines:
         stand = f"{counted(lines, 'line')} of {queue} {'stands' if lines == 1 else 'stand'} at a dead message"
         invocation.output.note(f"{stand} that is still in the queue: holdfast blocked {queue}")
@@ -65,7 +68,7 @@ def show(invocation: Invocation, queue: Queue, id: Id) -> None:
     if entry is None or entry.state != DEAD:
         invocation.output.error(f"there is no message {id} among the dead letters of {queue}")
         raise typer.Exit(ExitCode.ERROR)
-    invocation.output.fields(letter(entry))
+    invocation.output.fields(told(invocation, letter(entry)))
 
 
 @command(app)
@@ -139,9 +142,16 @@ def letter(entry: Entry) -> dict[str, Any]:
         "root_id": origin["root_id"],
         "deliveries": origin["deliveries"],
         "failures": origin["failures"],
+        "max_deliveries": origin.get("max_deliveries"),
         "enqueued_at": datetime.fromisoformat(origin["enqueued_at"]),
         "died_at": datetime.fromisoformat(origin["died_at"]),
     }
+
+
+def told(invocation: Invocation, letter: dict[str, Any]) -> dict[str, Any]:
+    """What people are told of a dead letter: without a failure, it died because its leases ran out."""
+    lapsed = letter["last_error"] is None and not letter["failures"]
+    return {**letter, "last_error": LAPSED} if lapsed and not invocation.output.as_json else letter
 
 
 def chosen(**fields: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ._command import Invocation, command
+from ._help import Group
 from ._options import Limit, Queue, Tag, Yes
 from ._output import counted
 from ._values import sequence_number
@@ -25,7 +26,7 @@ Before = Annotated[
     typer.Option("--before", parser=sequence_number, metavar="SEQ", help="All before this sequence number."),
 ]
 
-app = typer.Typer(no_args_is_help=True, help="Read logs by sequence number, and delete from them.")
+app = typer.Typer(cls=Group, no_args_is_help=True, help="Read logs by sequence number, and delete from them.")
 
 
 @command(app)

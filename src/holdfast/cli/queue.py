@@ -10,11 +10,13 @@ import typer
 from holdfast.client import Holdfast
 
 from ._command import Invocation, command
+from ._config import arranged, show_config
+from ._help import Group
 from ._options import Queue, Yes
 from ._output import named
 from ._values import assignments, json_value
 
-app = typer.Typer(help="Make, change, look at and drop queues.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Make, change, look at and drop queues.", no_args_is_help=True)
 
 Assignments = Annotated[
     list[str],
@@ -66,7 +68,7 @@ def set_fields(invocation: Invocation, queue: Queue, assigned: Assignments) -> N
     wanted = assignments(assigned)
     with invocation.client() as client:
         effective = client.configure_queue(queue, wanted)
-    invocation.output.fields(effective)
+    show_config(invocation, effective)
 
 
 @command(app)
@@ -80,7 +82,7 @@ def defaults(
     wanted = assignments(assigned or [])
     with invocation.client() as client:
         effective = client.configure_defaults(wanted)
-    invocation.output.fields(effective)
+    show_config(invocation, effective)
 
 
 @command(app)
@@ -113,7 +115,8 @@ def drop(invocation: Invocation, queue: Queue, yes: Yes = False) -> None:
 
 def find(client: Holdfast, queue: str) -> Mapping[str, Any]:
     """What is configured for one queue."""
-    return next((named(info) for info in client.queues() if info.queue == queue), {})
+    found = next((named(info) for info in client.queues() if info.queue == queue), {})
+    return {name: arranged(field) if isinstance(field, Mapping) else field for name, field in found.items()}
 
 
 def json_object(text: str) -> dict[str, Any]:

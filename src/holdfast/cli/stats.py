@@ -39,20 +39,9 @@ CLASSES = (
     "under_1h",
     "longer",
 )
-HISTORY = (
-    "ended",
-    "sent",
-    "done",
-    "nacked",
-    "dead",
-    "expired",
-    "depth",
-    "ready",
-    "in_flight",
-    "oldest_age",
-    "waited",
-    "took",
-)
+BEFORE = ("ended", "sent", "done")
+RARE = ("nacked", "lapsed", "dead", "failed", "expired", "discarded", "moved")  # shown if it happened
+BEHIND = ("depth", "ready", "in_flight", "oldest_age", "waited", "took")
 PAUSE = timedelta(seconds=2)
 SHORTEST = timedelta(seconds=0.1)
 
@@ -112,7 +101,9 @@ def show_history(invocation: Invocation, client: Holdfast, queue: str, since: ti
         {**named(sample), "waited": middle(sample.waiting), "took": middle(sample.processing)}
         for sample in samples
     ]
-    invocation.output.records(rows, HISTORY, f"{queue} has no samples: does anybody call maintain?")
+    happened = [name for name in RARE if any(row[name] for row in rows)]
+    columns = (*BEFORE, *happened, *BEHIND)
+    invocation.output.records(rows, columns, f"{queue} has no samples: does anybody call maintain?")
 
 
 def middle(histogram: dict[str, int]) -> str | None:

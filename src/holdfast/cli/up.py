@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import signal
 import sys
 import threading
@@ -17,13 +16,13 @@ import psycopg
 import typer
 from psycopg import conninfo
 
-from holdfast._programs import find_programs
 from holdfast.client import Delivery, Holdfast, HoldfastError, QueueExistsError
 from holdfast.database import URL_VARIABLE, configured_url, database
 from holdfast.embedded import DEFAULT_DATA_DIR, EmbeddedError
 from holdfast.migrate import migrate
 
 from ._command import Invocation, command
+from .postgres import find_program
 
 DEMO = "demo"
 OTHER = "orders"  # in the guide, where there is no demonstration
@@ -39,7 +38,7 @@ with Python:
 
 {imports}    from holdfast import Holdfast
     with Holdfast({python}) as holdfast:
-        holdfast.send('{queue}', {{'hello': 'python'}})
+{create_python}        holdfast.send('{queue}', {{'hello': 'python'}})
         for delivery in holdfast.claim('{queue}', max=10):
             print(delivery.payload)
             holdfast.ack(delivery.queue, delivery.token, [delivery.id])
@@ -54,7 +53,7 @@ Ctrl-C ends it."""
 PSQL = """
 with psql:
 
-    {program} {url}
+    {program} psql
 {create}    select holdfast.send('{queue}', '{{"hello": "psql"}}');
     select token, payload from holdfast.claim('{queue}') \\gset
     select holdfast.ack('{queue}', :token);
@@ -136,7 +135,7 @@ def describe(tried: list[Delivery] | None) -> list[str]:
 
 def guide(url: str) -> str:
     """How to go on with the embedded server."""
-    return filled(DEMO, made=True, where=HERE, psql=quoted(url), imports="", python=repr(url))
+    return filled(DEMO, made=True, where=HERE, imports="", python=repr(url))
 
 
 def guide_to(url: str, *, made: bool) -> str:
@@ -146,20 +145,20 @@ def guide_to(url: str, *, made: bool) -> str:
         DEMO if made else OTHER,
         made=made,
         where=THERE.format(url=quoted(without_password(url))) + secret,
-        psql=f'"${URL_VARIABLE}"',
         imports="    import os\n",
         python=f'os.environ["{URL_VARIABLE}"]',
     )
 
 
-def filled(queue: str, *, made: bool, psql: str, **words: str) -> str:
+def filled(queue: str, *, made: bool, **words: str) -> str:
     """The guide; it makes the queue first if that is not there."""
     program = shlex.quote(sys.argv[0])
-    create = "" if made else f"    select holdfast.create_queue('{queue}');\n"
-    with_psql = find_psql()
+    create = f"holdfast.create_queue('{queue}')"
+    in_psql = PSQL.format(program=program, create="" if made else f"    select {create};\n", queue=queue)
     return GUIDE.format(
         queue=queue,
-        psql=PSQL.format(program=with_psql, url=psql, create=create, queue=queue) if with_psql else "",
+        psql=in_psql if has_psql() else "",
+        create_python="" if made else f"        {create}\n",
         create_shell="" if made else f"    {program} queue create {queue}\n",
         program=program,
         upkeep=UPKEEP_SECONDS,
@@ -167,15 +166,13 @@ def filled(queue: str, *, made: bool, psql: str, **words: str) -> str:
     )
 
 
-def find_psql() -> str | None:
-    """How to call psql here: by its name, or where PostgreSQL's programs are; None if there is none."""
-    if shutil.which("psql"):
-        return "psql"
+def has_psql() -> bool:
+    """Whether there is a psql to run."""
     try:
-        program = find_programs()["psql"]
+        find_program("psql")
     except EmbeddedError:
-        return None
-    return shlex.quote(str(program)) if program.is_file() else None
+        return False
+    return True
 
 
 def quoted(url: str) -> str:

@@ -84,7 +84,7 @@ def keep(invocation: Invocation, client: Holdfast, every: float, budget: timedel
 def why(invocation: Invocation, queue: Queue) -> None:
     """Say why nothing is moving in a queue, and what to do about it."""
     with invocation.client() as client:
-        found = [replace(finding, remedy=advice(finding.remedy)) for finding in client.why(queue)]
+        found = [replace(finding, remedy=advice(finding.remedy, queue)) for finding in client.why(queue)]
     if invocation.output.as_json:
         invocation.output.records(found, (), "")
         return

@@ -575,3 +575,9 @@ def translated() -> Iterator[None]:
         if ours is None:
             raise
         raise ours from error
+
+
+# Traces name the class as callers know it.
+for each in list(vars().values()):
+    if isinstance(each, type) and issubclass(each, HoldfastError):
+        each.__module__ = "holdfast"

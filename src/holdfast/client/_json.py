@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 LONGEST_INT = 4000  # digits; Python refuses to read many more into an int
@@ -17,13 +19,18 @@ class UnreadableJson:
     text: str
 
 
-def read_json(data: str | bytes) -> Any:
+def reader(parse_float: Callable[[str], Any]) -> Callable[[str | bytes], Any]:
+    """What reads JSON, with numbers that have a fraction made by `parse_float`."""
+    return read_json if parse_float is float else partial(read_json, parse_float=parse_float)
+
+
+def read_json(data: str | bytes, *, parse_float: Callable[[str], Any] | None = None) -> Any:
     """The value of a JSON text; what Python cannot read comes back as UnreadableJson."""
     try:
         try:
-            return json.loads(data)
+            return json.loads(data, parse_float=parse_float)
         except ValueError:
-            return json.loads(data, parse_int=_whole)
+            return json.loads(data, parse_float=parse_float, parse_int=_whole)
     except RecursionError:
         return UnreadableJson(data if isinstance(data, str) else bytes(data).decode())
 

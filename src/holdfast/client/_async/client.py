@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from time import monotonic
 from types import TracebackType
@@ -19,9 +19,11 @@ from holdfast.client._async.session import (
     AsyncOwnPoolSession,
     AsyncPoolSession,
     AsyncSession,
+    Reader,
 )
 from holdfast.client._async.verbs import AsyncVerbs
 from holdfast.client._concurrency import AsyncSignal
+from holdfast.client._json import reader
 from holdfast.client._types import Delivery, Duration
 
 FIRST_POLL_SECONDS = 0.05
@@ -36,15 +38,18 @@ NO_WAIT = (
 class AsyncTransaction(AsyncVerbs):
     """Holdfast's verbs inside one transaction: they take effect with it, or not at all."""
 
-    def __init__(self, connection: AsyncConnection[Any]) -> None:
-        super().__init__(AsyncConnectionSession(connection))
+    def __init__(
+        self, connection: AsyncConnection[Any], *, parse_float: Callable[[str], Any] = float
+    ) -> None:
+        super().__init__(AsyncConnectionSession(connection, reader(parse_float)))
         self.connection = connection
+        self._parse_float = parse_float
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncTransaction]:
         """A savepoint: an error inside undoes only what was done inside."""
         async with self._session.transaction() as connection:
-            yield AsyncTransaction(connection)
+            yield AsyncTransaction(connection, parse_float=self._parse_float)
 
     async def claim(
         self,
@@ -81,6 +86,7 @@ class AsyncHoldfast(AsyncVerbs):
         listen: bool = True,
         listen_url: str | None = None,
         poll: float = POLL_SECONDS,
+        parse_float: Callable[[str], Any] = float,
     ) -> None:
         """Nothing is connected yet: that happens on first use.
 
@@ -88,17 +94,20 @@ class AsyncHoldfast(AsyncVerbs):
         prepare: server-side prepared statements; only for connections that do not go through PgBouncer.
         listen: whether waiting claims may use LISTEN; listen_url: where, if not at `url`.
         poll: the longest pause, in seconds, between two looks of a claim that waits.
+        parse_float: makes what a JSON number with a fraction becomes; Decimal keeps every digit.
         """
         if sum(source is not None for source in (url, pool, connection)) != 1:
             raise ValueError("give exactly one of: url, pool, connection")
+        read = reader(parse_float)
         if url is not None:
             own = AsyncOwnPoolSession(
-                url, min_size=min_size, max_size=max_size, timeout=timeout, prepare=prepare
+                url, read, min_size=min_size, max_size=max_size, timeout=timeout, prepare=prepare
             )
             super().__init__(own)
         else:
-            super().__init__(given_session(pool, connection))
+            super().__init__(given_session(pool, connection, read))
         self._poll = poll
+        self._parse_float = parse_float
         where = listen_url or url
         self._listener = AsyncListener(where) if listen and where is not None else None
 
@@ -129,7 +138,7 @@ class AsyncHoldfast(AsyncVerbs):
         On a connection of the caller's that is in a transaction, it is a savepoint.
         """
         async with self._session.transaction() as connection:
-            yield AsyncTransaction(connection)
+            yield AsyncTransaction(connection, parse_float=self._parse_float)
 
     async def claim(
         self,
@@ -186,10 +195,10 @@ class AsyncHoldfast(AsyncVerbs):
 
 
 def given_session(
-    pool: AsyncConnectionPool[Any] | None, connection: AsyncConnection[Any] | None
+    pool: AsyncConnectionPool[Any] | None, connection: AsyncConnection[Any] | None, read: Reader
 ) -> AsyncSession:
     """The session over what the caller gave."""
     if pool is not None:
-        return AsyncPoolSession(pool)
+        return AsyncPoolSession(pool, read)
     assert connection is not None
-    return AsyncConnectionSession(connection)
+    return AsyncConnectionSession(connection, read)

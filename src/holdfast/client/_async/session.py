@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -20,6 +20,7 @@ from holdfast.client._rows import Factory
 from holdfast.client._schema import async_check_schema
 
 T = TypeVar("T")
+Reader = Callable[[str | bytes], Any]
 REPAIR = "select holdfast.repair(unreadable_only => true)"
 
 
@@ -45,12 +46,16 @@ class AsyncSession(Protocol):
 
 
 async def run(
-    connection: AsyncConnection[Any], statement: bytes, parameters: list[Any], factory: Factory[T]
+    connection: AsyncConnection[Any],
+    statement: bytes,
+    parameters: list[Any],
+    factory: Factory[T],
+    reader: Reader = read_json,
 ) -> list[T]:
     """Run one statement on a connection, with Holdfast's own errors."""
     with translated():
         async with connection.cursor(row_factory=factory) as cursor:
-            set_json_loads(read_json, context=cursor)
+            set_json_loads(reader, context=cursor)
             await cursor.execute(statement, parameters)
             return await cursor.fetchall()
 
@@ -61,8 +66,9 @@ class AsyncPoolSession:
     alone: ClassVar[bool] = True
     may_wait: ClassVar[bool] = True
 
-    def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
+    def __init__(self, pool: AsyncConnectionPool[Any], reader: Reader = read_json) -> None:
         self._pool = pool
+        self._reader = reader
 
     async def fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
         repaired = False
@@ -80,7 +86,7 @@ class AsyncPoolSession:
 
     async def _fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
         async with self.connection() as connection:
-            return await run(connection, statement, parameters, factory)
+            return await run(connection, statement, parameters, factory, self._reader)
 
     async def _repair(self, broken: psycopg.Error) -> None:
         """Recreate the registers that a failover left unreadable; who may not do so sees the first error."""
@@ -108,7 +114,9 @@ class AsyncPoolSession:
 class AsyncOwnPoolSession(AsyncPoolSession):
     """A pool of the client's own, opened on first use, when the schema is checked too."""
 
-    def __init__(self, url: str, *, min_size: int, max_size: int, timeout: float, prepare: bool) -> None:
+    def __init__(
+        self, url: str, reader: Reader, *, min_size: int, max_size: int, timeout: float, prepare: bool
+    ) -> None:
         settings = {"autocommit": True, "prepare_threshold": 5 if prepare else None}
 
         def make() -> AsyncConnectionPool[Any]:
@@ -116,7 +124,7 @@ class AsyncOwnPoolSession(AsyncPoolSession):
                 url, open=False, min_size=min_size, max_size=max_size, timeout=timeout, kwargs=settings
             )
 
-        super().__init__(make())
+        super().__init__(make(), reader)
         self._make = make
         self._url = url
         self._ready = False
@@ -162,8 +170,9 @@ class AsyncConnectionSession:
 
     alone: ClassVar[bool] = False
 
-    def __init__(self, connection: AsyncConnection[Any]) -> None:
+    def __init__(self, connection: AsyncConnection[Any], reader: Reader = read_json) -> None:
         self._connection = connection
+        self._reader = reader
 
     @property
     def may_wait(self) -> bool:
@@ -175,7 +184,7 @@ class AsyncConnectionSession:
         return self._connection.info.transaction_status == TransactionStatus.IDLE
 
     async def fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
-        return await run(self._connection, statement, parameters, factory)
+        return await run(self._connection, statement, parameters, factory, self._reader)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:

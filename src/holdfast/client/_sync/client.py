@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from time import monotonic
 from types import TracebackType
@@ -15,11 +15,13 @@ from psycopg_pool import ConnectionPool
 
 from holdfast.client._arguments import seconds
 from holdfast.client._concurrency import Signal
+from holdfast.client._json import reader
 from holdfast.client._sync.listener import Listener
 from holdfast.client._sync.session import (
     ConnectionSession,
     OwnPoolSession,
     PoolSession,
+    Reader,
     Session,
 )
 from holdfast.client._sync.verbs import Verbs
@@ -37,15 +39,16 @@ NO_WAIT = (
 class Transaction(Verbs):
     """Holdfast's verbs inside one transaction: they take effect with it, or not at all."""
 
-    def __init__(self, connection: Connection[Any]) -> None:
-        super().__init__(ConnectionSession(connection))
+    def __init__(self, connection: Connection[Any], *, parse_float: Callable[[str], Any] = float) -> None:
+        super().__init__(ConnectionSession(connection, reader(parse_float)))
         self.connection = connection
+        self._parse_float = parse_float
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """A savepoint: an error inside undoes only what was done inside."""
         with self._session.transaction() as connection:
-            yield Transaction(connection)
+            yield Transaction(connection, parse_float=self._parse_float)
 
     def claim(
         self,
@@ -82,6 +85,7 @@ class Holdfast(Verbs):
         listen: bool = True,
         listen_url: str | None = None,
         poll: float = POLL_SECONDS,
+        parse_float: Callable[[str], Any] = float,
     ) -> None:
         """Nothing is connected yet: that happens on first use.
 
@@ -89,15 +93,20 @@ class Holdfast(Verbs):
         prepare: server-side prepared statements; only for connections that do not go through PgBouncer.
         listen: whether waiting claims may use LISTEN; listen_url: where, if not at `url`.
         poll: the longest pause, in seconds, between two looks of a claim that waits.
+        parse_float: makes what a JSON number with a fraction becomes; Decimal keeps every digit.
         """
         if sum(source is not None for source in (url, pool, connection)) != 1:
             raise ValueError("give exactly one of: url, pool, connection")
+        read = reader(parse_float)
         if url is not None:
-            own = OwnPoolSession(url, min_size=min_size, max_size=max_size, timeout=timeout, prepare=prepare)
+            own = OwnPoolSession(
+                url, read, min_size=min_size, max_size=max_size, timeout=timeout, prepare=prepare
+            )
             super().__init__(own)
         else:
-            super().__init__(given_session(pool, connection))
+            super().__init__(given_session(pool, connection, read))
         self._poll = poll
+        self._parse_float = parse_float
         where = listen_url or url
         self._listener = Listener(where) if listen and where is not None else None
 
@@ -128,7 +137,7 @@ class Holdfast(Verbs):
         On a connection of the caller's that is in a transaction, it is a savepoint.
         """
         with self._session.transaction() as connection:
-            yield Transaction(connection)
+            yield Transaction(connection, parse_float=self._parse_float)
 
     def claim(
         self,
@@ -184,9 +193,11 @@ class Holdfast(Verbs):
         return monotonic() + patience / 2
 
 
-def given_session(pool: ConnectionPool[Any] | None, connection: Connection[Any] | None) -> Session:
+def given_session(
+    pool: ConnectionPool[Any] | None, connection: Connection[Any] | None, read: Reader
+) -> Session:
     """The session over what the caller gave."""
     if pool is not None:
-        return PoolSession(pool)
+        return PoolSession(pool, read)
     assert connection is not None
-    return ConnectionSession(connection)
+    return ConnectionSession(connection, read)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -21,6 +21,7 @@ from holdfast.client._rows import Factory
 from holdfast.client._schema import check_schema
 
 T = TypeVar("T")
+Reader = Callable[[str | bytes], Any]
 REPAIR = "select holdfast.repair(unreadable_only => true)"
 
 
@@ -45,10 +46,16 @@ class Session(Protocol):
         """Give back what this session made itself."""
 
 
-def run(connection: Connection[Any], statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
+def run(
+    connection: Connection[Any],
+    statement: bytes,
+    parameters: list[Any],
+    factory: Factory[T],
+    reader: Reader = read_json,
+) -> list[T]:
     """Run one statement on a connection, with Holdfast's own errors."""
     with translated(), connection.cursor(row_factory=factory) as cursor:
-        set_json_loads(read_json, context=cursor)
+        set_json_loads(reader, context=cursor)
         cursor.execute(statement, parameters)
         return cursor.fetchall()
 
@@ -59,8 +66,9 @@ class PoolSession:
     alone: ClassVar[bool] = True
     may_wait: ClassVar[bool] = True
 
-    def __init__(self, pool: ConnectionPool[Any]) -> None:
+    def __init__(self, pool: ConnectionPool[Any], reader: Reader = read_json) -> None:
         self._pool = pool
+        self._reader = reader
 
     def fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
         repaired = False
@@ -78,7 +86,7 @@ class PoolSession:
 
     def _fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
         with self.connection() as connection:
-            return run(connection, statement, parameters, factory)
+            return run(connection, statement, parameters, factory, self._reader)
 
     def _repair(self, broken: psycopg.Error) -> None:
         """Recreate the registers that a failover left unreadable; who may not do so sees the first error."""
@@ -106,7 +114,9 @@ class PoolSession:
 class OwnPoolSession(PoolSession):
     """A pool of the client's own, opened on first use, when the schema is checked too."""
 
-    def __init__(self, url: str, *, min_size: int, max_size: int, timeout: float, prepare: bool) -> None:
+    def __init__(
+        self, url: str, reader: Reader, *, min_size: int, max_size: int, timeout: float, prepare: bool
+    ) -> None:
         settings = {"autocommit": True, "prepare_threshold": 5 if prepare else None}
 
         def make() -> ConnectionPool[Any]:
@@ -114,7 +124,7 @@ class OwnPoolSession(PoolSession):
                 url, open=False, min_size=min_size, max_size=max_size, timeout=timeout, kwargs=settings
             )
 
-        super().__init__(make())
+        super().__init__(make(), reader)
         self._make = make
         self._url = url
         self._ready = False
@@ -160,8 +170,9 @@ class ConnectionSession:
 
     alone: ClassVar[bool] = False
 
-    def __init__(self, connection: Connection[Any]) -> None:
+    def __init__(self, connection: Connection[Any], reader: Reader = read_json) -> None:
         self._connection = connection
+        self._reader = reader
 
     @property
     def may_wait(self) -> bool:
@@ -173,7 +184,7 @@ class ConnectionSession:
         return self._connection.info.transaction_status == TransactionStatus.IDLE
 
     def fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
-        return run(self._connection, statement, parameters, factory)
+        return run(self._connection, statement, parameters, factory, self._reader)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection[Any]]:
