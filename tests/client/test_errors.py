@@ -22,7 +22,8 @@ SQL = Path(holdfast.__file__).parent / "sql"
 SOON = datetime(2040, 1, 1, tzinfo=UTC)
 LONG = "x" * 201
 RAISED_BY_CLIENT = {"QH501", "QH502", "QH503", "QH504"}
-RAISED_IN_BULK = {"QH230", "QH231", "QH232", "QH801", "QH802"}  # by functions that the client does not call
+# By functions that the client does not call.
+RAISED_IN_BULK = {"QH230", "QH231", "QH232", "QH801", "QH802", "QH810", "QH811"}
 
 
 async def claim_one(client: AsyncHoldfast) -> int:

@@ -28,6 +28,7 @@ Conn = psycopg.Connection[Any]
 # A question mark stands for "default null".
 SIGNATURES = {
     "ack": "queue text, token bigint, ids bigint[]?, strict boolean = false",
+    "archive_days": "queues text[]?, until timestamptz?",
     "begin_run": "pipeline text, parameters jsonb = '{}'::jsonb, exclusive text?",
     "blocked_keys": 'queue text, "limit" integer = 100',
     "browse": "queue text, state text = 'ready'::text, \"limit\" integer = 100, after bigint?",
@@ -35,6 +36,7 @@ SIGNATURES = {
     "check_staged": "queue text, stage bigint, after bigint = 0",
     "claim": "queue text, max integer = 1, lease interval?, consumer text?, alone boolean = false",
     "claims": "queue text, consumer text",
+    "close_batch": "batch bigint, ids bigint[], checksums bigint[], keep boolean = false",
     "configure_defaults": "config jsonb",
     "configure_queue": "queue text, config jsonb",
     "create_queue": "queue text, config jsonb = '{}'::jsonb",
@@ -59,6 +61,9 @@ SIGNATURES = {
     "next": "queue text, token bigint, max integer = 1, lease interval?, consumer text?,"
     " alone boolean = false, strict boolean = false",
     "now": "",
+    "open_batch": 'lake uuid, queue text, until timestamptz?, "limit" integer = 100000, after timestamptz?,'
+    " after_id bigint?, keep boolean = false",
+    "open_batches": "lake uuid",
     "open_stage": "queue text, write_id text, run text, part integer",
     "pause_queue": "queue text",
     "purge": 'queue text, states text[], "limit" integer = 10000',
@@ -67,9 +72,11 @@ SIGNATURES = {
     "read": 'queue text, after bigint = 0, "limit" integer = 100',
     "read_archive": 'queue text, "from" timestamptz?, "to" timestamptz?, "limit" integer = 100,'
     " after bigint?",
+    "read_batch": 'batch bigint, "limit" integer = 10000, after timestamptz?, after_id bigint?',
     "redrive": 'queue text, ids bigint[]?, filter jsonb?, "limit" integer = 1000, target text?',
     "redrive_staged": "queue text, stage bigint, columns text[] = '{}'::text[], target text?,"
     ' after bigint = 0, "limit" integer = 1000',
+    "register_lake": "place text",
     "release": "queue text, token bigint, ids bigint[]?, strict boolean = false",
     "repair": "queue text?, unreadable_only boolean = false",
     "replay": 'queue text, "from" timestamptz?, "to" timestamptz?, outcomes text[]?, "limit" integer = 1000,'
@@ -101,6 +108,7 @@ SIGNATURES = {
 
 RESULTS = {
     "ack": "holdfast.settlement",
+    "archive_days": "TABLE(queue text, day date, messages bigint)",
     "begin_run": "bigint",
     "blocked_keys": "TABLE(key text, head bigint, since timestamptz, waiting bigint, reason text)",
     "browse": "SETOF holdfast.entry",
@@ -108,6 +116,7 @@ RESULTS = {
     "check_staged": "TABLE(n bigint, code text, message text)",
     "claim": "SETOF holdfast.delivery",
     "claims": "TABLE(token bigint, messages integer, first_id bigint, last_id bigint, deadline timestamptz)",
+    "close_batch": "bigint",
     "configure_defaults": "jsonb",
     "configure_queue": "jsonb",
     "create_queue": "boolean",
@@ -132,6 +141,8 @@ RESULTS = {
     "nack": "holdfast.settlement",
     "next": "SETOF holdfast.delivery",
     "now": "timestamptz",
+    "open_batch": "SETOF holdfast.batch",
+    "open_batches": "SETOF holdfast.batch",
     "open_stage": "bigint",
     "pause_queue": "boolean",
     "purge": "TABLE(purged integer, more boolean)",
@@ -139,8 +150,10 @@ RESULTS = {
     "queues": "TABLE(queue text, paused boolean, created_at timestamptz, config jsonb, effective jsonb)",
     "read": "SETOF holdfast.record",
     "read_archive": "SETOF holdfast.entry",
+    "read_batch": "SETOF holdfast.ended",
     "redrive": "TABLE(id bigint, new_id bigint)",
     "redrive_staged": "TABLE(id bigint, new_id bigint, stays text)",
+    "register_lake": "uuid",
     "release": "holdfast.settlement",
     "repair": "integer",
     "replay": "TABLE(id bigint, new_id bigint, ended_at timestamptz)",
@@ -166,6 +179,7 @@ RESULTS = {
 }
 
 STABLE = {
+    "archive_days",
     "blocked_keys",
     "browse",
     "claims",
@@ -174,8 +188,10 @@ STABLE = {
     "json_errors",
     "leases",
     "message",
+    "open_batches",
     "queue_stats",
     "queues",
+    "read_batch",
     "runs",
     "samples",
     "scan",

@@ -100,6 +100,8 @@ def staged_in(level: str) -> Scenario:
 
 
 LONG = "x" * 201
+LAKES = ("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002")
+NOWHERE = "00000000-0000-4000-8000-000000000003"
 
 # In the shared queues: `q` holds one message in flight under token 7; `full` has max_depth 1 and one message;
 # `off` has no dead letters.
@@ -239,6 +241,11 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH802", "parameters", lambda engine: engine.value("begin_run", pipeline="a", parameters=Jsonb([]))),
     ("QH802", "state", lambda engine: engine.value("end_run", run_id=1, state="lost")),
     ("QH802", "figures", lambda engine: engine.value("end_run", run_id=1, state="done", figures=Jsonb(1))),
+    ("QH810", "lake", lambda engine: engine.value("open_batches", lake=NOWHERE)),
+    ("QH810", "batch", lambda engine: engine.value("read_batch", batch=99)),
+    ("QH810", "place", lambda engine: engine.value("register_lake", place="")),
+    ("QH811", "other lake", lambda engine: engine.value("open_batch", lake=LAKES[1], queue="kept")),
+    ("QH402", "rows", lambda engine: engine.value("open_batch", lake=LAKES[0], queue="kept", limit=0)),
 ]
 
 
@@ -258,6 +265,11 @@ def furnished(refusing: Engine) -> Engine:
     refusing.send(1, queue="strict", idempotency_key="once")
     refusing.claim_one(queue="strict")
     refusing.conn.execute("update holdfast.lease set token = 9 where token <> 7")
+    refusing.create("kept", keep=["discarded"])
+    refusing.value("discard", queue="kept", ids=[refusing.send(1, queue="kept")])
+    for lake in LAKES:
+        refusing.conn.execute("insert into holdfast.lake values (%s, 'x', holdfast.now())", [lake])
+    refusing.rows("open_batch", lake=LAKES[0], queue="kept")
     return refusing
 
 

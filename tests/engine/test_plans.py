@@ -159,6 +159,17 @@ def repaired(engine: Engine) -> None:
     engine.rows("redrive_staged", queue="mortal", stage=stage, columns=["payload", "key"], limit=5)
 
 
+def to_the_lake(engine: Engine) -> None:
+    """Open a batch, read it page by page, and close it."""
+    lake = engine.value("register_lake", place="x")
+    (batch,) = engine.rows("open_batch", lake=lake, queue="kept", limit=500)
+    rows = engine.rows("read_batch", batch=batch["id"], limit=100)
+    place = {"after": rows[-1]["ended_at"], "after_id": rows[-1]["id"]}
+    rows += engine.rows("read_batch", batch=batch["id"], limit=100, **place)
+    found, checksums = zip(*((row["id"], row["checksum"]) for row in rows), strict=True)
+    engine.value("close_batch", batch=batch["id"], ids=list(found), checksums=list(checksums))
+
+
 def expire(engine: Engine) -> None:
     engine.at(T0 + timedelta(hours=2))
     engine.value("maintain")
@@ -198,6 +209,8 @@ OTHER: dict[str, Work] = {
     "redrive_staged": repaired,
     "browse archive": lambda engine: engine.rows("browse", queue="kept", state="archive", limit=5),
     "replay": lambda engine: engine.rows("replay", queue="kept", limit=5),
+    "lake": to_the_lake,
+    "archive_days": lambda engine: engine.rows("archive_days"),
     "purge": lambda engine: engine.row(
         "purge", queue="q", states=["ready", "scheduled", "blocked", "in_flight"], limit=5000
     ),
@@ -219,7 +232,7 @@ POSITIONS |= {"message_order": (1, 2), "message_key": (1, 2), "message_idempoten
 # A GIN index can only be read by bitmap, and an id is in one lease; a token has a few leases.
 EXACT = {"lease_scattered", "lease_pkey"}
 # They want a lane as a whole, to forget it or to count it; and these the range of ids that a lease holds.
-WHOLE = {"repair", "drop_queue", "expire"}
+WHOLE = {"repair", "drop_queue", "expire", "archive_days"}
 # Nor is a day of the archive's default partition too much for upkeep: over 10,000 rows it leaves it there.
 SETTLED = {("ack", "message_pkey"), ("next", "message_pkey")}
 SETTLED |= {(verb, "archive_default_ended") for verb in ("maintain", "samples")}

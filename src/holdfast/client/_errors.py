@@ -56,9 +56,12 @@
     │   ├── InvalidRateError            QH701  422
     │   ├── InvalidLimiterError         QH702  422
     │   └── TooManyLimitersError        QH703  503
-    └── RunError
-        ├── RunInProgressError          QH801  409
-        └── InvalidRunError             QH802  422
+    ├── RunError
+    │   ├── RunInProgressError          QH801  409
+    │   └── InvalidRunError             QH802  422
+    └── LakeError
+        ├── InvalidBatchError           QH810  422
+        └── BatchConflictError          QH811  409
 
 A code that this version does not know becomes a plain HoldfastError that carries it.
 Every other error of the database passes through as psycopg's own.
@@ -484,6 +487,24 @@ class InvalidRunError(RunError):
     http_status = 422
 
 
+class LakeError(HoldfastError):
+    """Messages cannot go to a lake so."""
+
+
+class InvalidBatchError(LakeError):
+    """There is no such lake or batch here, or a batch cannot be closed so."""
+
+    name = "invalid_batch"
+    http_status = 422
+
+
+class BatchConflictError(LakeError):
+    """A file differs from the database, or the messages are on their way to another lake."""
+
+    name = "batch_conflict"
+    http_status = 409
+
+
 ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
     {
         "QH101": QueueNotFoundError,
@@ -536,6 +557,8 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH703": TooManyLimitersError,
         "QH801": RunInProgressError,
         "QH802": InvalidRunError,
+        "QH810": InvalidBatchError,
+        "QH811": BatchConflictError,
     }
 )
 
