@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
@@ -19,7 +19,7 @@ from holdfast.spark._database import DatabaseError
 from ._pipeline import PipelineError, Run
 
 NOT_ALLOWED = "42501"
-NOTHING = pa.schema([("id", pa.int64()), ("checksum", pa.int64())]).empty_table()
+COMPARED = pa.schema([("id", pa.int64()), ("checksum", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Batch:
 class Content:
     """What a file holds: id and checksum of each message. As Arrow, since there may be millions."""
 
-    rows: pa.Table = NOTHING
+    rows: pa.Table = field(default_factory=COMPARED.empty_table)
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
