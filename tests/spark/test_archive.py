@@ -21,6 +21,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.client import BatchConflictError, InvalidBatchError, QueueNotFoundError
+from holdfast.spark._database import DatabaseError
 from holdfast.spark.lake import SCHEMA, read_lake
 from holdfast.spark.pipelines._batches import Content, Ledger
 from holdfast.spark.pipelines._lake_files import LakeFiles
@@ -322,7 +323,7 @@ def test_a_user_who_may_not_remove_is_told_which_role_that_takes(
     options = "options=-c%20role%3Dholdfast_consumer"
     url = f"{database_url}{'&' if '?' in database_url else '?'}{options}"
 
-    with pytest.raises(PipelineError, match="holdfast_admin"):
+    with pytest.raises(DatabaseError, match="holdfast_admin"):
         archived(a_run(spark, url), lake)
 
     assert not lake.exists()

@@ -24,6 +24,7 @@ from holdfast.spark.pipelines._explain import Problem, explain
 from holdfast.spark.pipelines._needs import Finds, Ground, Makes, check_needs, has_local_files
 from holdfast.spark.pipelines._pipeline import Pipeline, PipelineError
 from holdfast.spark.pipelines._runner import Runner
+from holdfast.spark.pipelines.archive import Archive
 from holdfast.spark.pipelines.function import Function
 from holdfast.spark.pipelines.load import Load
 from holdfast.spark.sink import MessageWriter
@@ -81,10 +82,11 @@ def test_a_missing_queue_ends_a_run_before_spark_starts(
     load = Load(to="nowhere", paths=[a_file(tmp_path)])
     into = Function(function="builtins:id", source="q", to="nowhere")
     out_of = Function(function="builtins:id", source="nowhere", to="q")
+    away = Archive(lake=str(tmp_path), queues=["q", "nowhere"])
 
-    assert [type(ended(each, database_url, dry_run=dry_run)) for each in (load, into, out_of)] == [
+    assert [type(ended(each, database_url, dry_run=dry_run)) for each in (load, into, out_of, away)] == [
         QueueNotFoundError
-    ] * 3
+    ] * 4
     assert queue.rows("runs") == []
 
 
@@ -93,6 +95,15 @@ def test_a_missing_role_ends_a_run_with_its_name(reader_url: str, queue: Engine,
 
     assert error is not None
     assert explain(error) == NO_RIGHT
+
+
+def test_who_may_not_remove_is_told_so_before_spark_starts(
+    reader_url: str, queue: Engine, tmp_path: Path
+) -> None:
+    error = ended(Archive(lake=str(tmp_path)), reader_url)
+
+    assert error is not None
+    assert explain(error).hint == "close_batch needs a role that this user does not have: holdfast_admin."
 
 
 def test_a_missing_file_ends_a_run(database_url: str, queue: Engine, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from holdfast.client._explain import needed
@@ -24,6 +24,12 @@ def check_readable(url: Secret, queue: str, state: str) -> None:
     """Refuse a queue that is not there, or whose messages this user may not read."""
     with explained("scan"), calls(url) as connection:
         connection.execute("select from holdfast.scan_bounds(%s, %s)", [queue, state])
+
+
+def check_archivable(url: Secret, queues: Sequence[str]) -> None:
+    """Refuse queues that are not there, or whose messages this user may not remove for good."""
+    with explained("close_batch"), calls(url) as connection:
+        connection.execute("select from holdfast.archive_days(%s, '-infinity')", [list(queues) or None])
 
 
 @contextmanager

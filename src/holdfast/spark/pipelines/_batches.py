@@ -13,12 +13,10 @@ import pyarrow as pa
 from psycopg.rows import class_row
 
 from holdfast.client._errors import QueueNotFoundError
-from holdfast.client._explain import needed
-from holdfast.spark._database import DatabaseError
+from holdfast.spark._access import explained
 
-from ._pipeline import PipelineError, Run
+from ._pipeline import Run
 
-NOT_ALLOWED = "42501"
 COMPARED = pa.schema([("id", pa.int64()), ("checksum", pa.int64())])
 
 
@@ -116,13 +114,8 @@ def archive_days(run: Run, queues: Sequence[str], until: datetime) -> dict[str, 
 
 @contextmanager
 def _allowed(run: Run) -> Iterator[psycopg.Connection[Any]]:
-    try:
-        with run.database() as connection:
-            yield connection
-    except DatabaseError as error:
-        if error.sqlstate == NOT_ALLOWED:
-            raise PipelineError(f"{str(error).strip()}. {needed('close_batch')}") from error
-        raise
+    with explained("close_batch"), run.database() as connection:
+        yield connection
 
 
 def _batches(connection: psycopg.Connection[Any], query: str, values: Sequence[Any]) -> list[Batch]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from holdfast.client._schema import check_schema
-from holdfast.spark._access import check_readable, check_sendable
+from holdfast.spark._access import check_archivable, check_readable, check_sendable
 from holdfast.spark._database import calls
 from holdfast.spark.options import Secret
 
@@ -74,6 +74,17 @@ class Reads:
     def check(self, ground: Ground) -> None:
         """Look for the queue, and the right."""
         check_readable(ground.url, self.queue, self.state)
+
+
+@dataclass(frozen=True, slots=True)
+class Archives:
+    """Queues whose ended messages are moved out of the database; none: all of them."""
+
+    queues: Sequence[str]
+
+    def check(self, ground: Ground) -> None:
+        """Look for the queues, and the right."""
+        check_archivable(ground.url, self.queues)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from ._batches import Batch, Content, Ledger, archive_days
 from ._lake_files import LakeFiles
+from ._needs import Archives, Need
 from ._pipeline import PipelineError, Run
 from ._storage import Storage
 
@@ -38,6 +39,11 @@ class Archive:
     def exclusive(self) -> str:
         """Two runs would take the same messages to two places."""
         return "archive"
+
+    @property
+    def needs(self) -> Sequence[Need]:
+        """The queues, and the right to remove."""
+        return [Archives(self.queues)]
 
     def check(self) -> None:
         """Refuse what cannot be meant."""
