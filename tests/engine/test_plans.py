@@ -159,6 +159,17 @@ def repaired(engine: Engine) -> None:
     engine.rows("redrive_staged", queue="mortal", stage=stage, columns=["payload", "key"], limit=5)
 
 
+def replayed(engine: Engine) -> None:
+    """Send two staged messages of an archive once more."""
+    stage = engine.value("open_stage", queue="q", write_id="w", run="a", part=0)
+    engine.conn.execute(
+        "insert into holdfast.staged (stage, n, payload, origin) select %s, n, '1', '{}'"
+        " from generate_series(1, 2) n",
+        [stage],
+    )
+    engine.row("replay_staged", queue="q", write_id="w", stages=[stage], messages=2)
+
+
 def expire(engine: Engine) -> None:
     engine.at(T0 + timedelta(hours=2))
     engine.value("maintain")
@@ -198,6 +209,7 @@ OTHER: dict[str, Work] = {
     "redrive_staged": repaired,
     "browse archive": lambda engine: engine.rows("browse", queue="kept", state="archive", limit=5),
     "replay": lambda engine: engine.rows("replay", queue="kept", limit=5),
+    "replay_staged": replayed,
     "purge": lambda engine: engine.row(
         "purge", queue="q", states=["ready", "scheduled", "blocked", "in_flight"], limit=5000
     ),
