@@ -81,6 +81,7 @@ SIGNATURES = {
     "repair": "queue text?, unreadable_only boolean = false",
     "replay": 'queue text, "from" timestamptz?, "to" timestamptz?, outcomes text[]?, "limit" integer = 1000,'
     " target text?, after bigint?",
+    "replay_staged": "queue text, write_id text, stages bigint[], messages bigint",
     "report_run": "run_id bigint, step text?, done bigint?, total bigint?",
     "resume_queue": "queue text",
     "runs": 'pipeline text?, "limit" integer = 100',
@@ -157,6 +158,7 @@ RESULTS = {
     "release": "holdfast.settlement",
     "repair": "integer",
     "replay": "TABLE(id bigint, new_id bigint, ended_at timestamptz)",
+    "replay_staged": "TABLE(sent bigint, repeated boolean)",
     "report_run": "boolean",
     "resume_queue": "boolean",
     "runs": "SETOF holdfast.run",

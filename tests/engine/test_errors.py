@@ -192,6 +192,8 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH232", "unknown", call("redrive_staged", stage=1, columns=["payload", "colour"])),
     ("QH232", "null", call("redrive_staged", stage=1, columns=[None])),
     ("QH232", "no columns", call("check_redrive", stage=1, columns=None)),
+    ("QH230", "replayed", call("replay_staged", write_id=LONG, stages=[], messages=0)),
+    ("QH231", "replayed", call("replay_staged", write_id="w", stages=[1], messages=1)),
     ("QH231", "no stage", call("redrive_staged", stage=1)),
     ("QH231", "rows", lambda engine: engine.value("gather_staged", stages=[1], messages=1)),
     ("QH105", "repair off", call("redrive_staged", queue="off", stage=1)),

@@ -170,6 +170,17 @@ def to_the_lake(engine: Engine) -> None:
     engine.value("close_batch", batch=batch["id"], ids=list(found), checksums=list(checksums))
 
 
+def replayed(engine: Engine) -> None:
+    """Send two staged messages of an archive once more."""
+    stage = engine.value("open_stage", queue="q", write_id="w", run="a", part=0)
+    engine.conn.execute(
+        "insert into holdfast.staged (stage, n, payload, origin) select %s, n, '1', '{}'"
+        " from generate_series(1, 2) n",
+        [stage],
+    )
+    engine.row("replay_staged", queue="q", write_id="w", stages=[stage], messages=2)
+
+
 def expire(engine: Engine) -> None:
     engine.at(T0 + timedelta(hours=2))
     engine.value("maintain")
@@ -211,6 +222,7 @@ OTHER: dict[str, Work] = {
     "replay": lambda engine: engine.rows("replay", queue="kept", limit=5),
     "lake": to_the_lake,
     "archive_days": lambda engine: engine.rows("archive_days"),
+    "replay_staged": replayed,
     "purge": lambda engine: engine.row(
         "purge", queue="q", states=["ready", "scheduled", "blocked", "in_flight"], limit=5000
     ),

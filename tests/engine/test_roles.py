@@ -129,6 +129,7 @@ CALLS: dict[str, str] = {
     "release": "'q', 1",
     "repair": "'q'",
     "replay": "'q'",
+    "replay_staged": "'q', 'w', '{}', 0",
     "report_run": "1",
     "resume_queue": "'paused'",
     "runs": "",

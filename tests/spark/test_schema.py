@@ -154,7 +154,7 @@ def test_values_are_written_as_json_and_numbers_as_the_table_has_them() -> None:
         }
     )
 
-    rows = staging_rows(batch, 5, 11)
+    rows = staging_rows(batch, 5, pa.array([11, 12], pa.int64()))
 
     assert (rows["stage"].to_pylist(), rows["n"].to_pylist()) == ([5, 5], [11, 12])
     assert [text and json.loads(text) for text in text_of(rows, "payload").to_pylist()] == [
@@ -169,4 +169,4 @@ def test_values_are_written_as_json_and_numbers_as_the_table_has_them() -> None:
 def test_rows_with_a_nul_are_found() -> None:
     batch = pa.RecordBatch.from_pydict({"payload": ["1", '"\0"', "3"], "tag": ["a", "b", "c\0"]})
 
-    assert sorted(unstorable(staging_rows(batch, 1, 1))) == [1, 2]
+    assert sorted(unstorable(staging_rows(batch, 1, pa.array([1, 2, 3], pa.int64())))) == [1, 2]

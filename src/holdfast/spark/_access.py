@@ -32,6 +32,19 @@ def check_archivable(url: Secret, queues: Sequence[str]) -> None:
         connection.execute("select from holdfast.archive_days(%s, '-infinity')", [list(queues) or None])
 
 
+def check_redrivable(url: Secret, queue: str, target: str | None) -> None:
+    """Refuse dead letters that are not kept, or that this user may not send back, or not there."""
+    with explained("redrive"), calls(url) as connection:
+        connection.execute("select from holdfast.check_redrive(%s, 0, '{}', %s)", [queue, target])
+
+
+def check_replayable(url: Secret, target: str) -> None:
+    """Refuse a queue that is not there, or is a log, or that this user may not replay to."""
+    with explained("replay"), calls(url) as connection:
+        # Nothing has ended at the end of time.
+        connection.execute("select from holdfast.replay(%s, 'infinity', null, null, 1)", [target])
+
+
 @contextmanager
 def explained(verb: str) -> Iterator[None]:
     """Say of a refusal which role is missing, or that the schema is too old."""

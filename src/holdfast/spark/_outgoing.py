@@ -116,12 +116,20 @@ COLUMNS: Mapping[str, tuple[tuple[type[DataType], ...], Callable[[pa.Array], pa.
         "idempotency_key": (TEXT, _text),
     }
 )
-IN_JSON = frozenset({"payload", "headers"})
+IN_JSON = frozenset({"payload", "headers", "origin"})
 EXCLUSIVE = (("payload", "body"), ("delay", "deliver_at"), ("ttl", "expires_at"), ("key", "idempotency_key"))
 
 
 def check_columns(schema: StructType) -> None:
     """Refuse a DataFrame that cannot be sent, whatever its rows are."""
+    check_types(schema)
+    if not {"payload", "body"} & set(schema.names):
+        given = ", ".join(schema.names) or "none"
+        raise ColumnError(f"columns: got {given}; expected payload or body among them")
+
+
+def check_types(schema: StructType) -> None:
+    """Refuse columns that no message has, or that are of another type."""
     for field in schema.fields:
         if field.name not in COLUMNS:
             raise ColumnError(f"column {field.name}: got it; expected some of {', '.join(COLUMNS)}")
@@ -131,18 +139,13 @@ def check_columns(schema: StructType) -> None:
             raise ColumnError(f"column {field.name}: got {field.dataType.simpleString()}; expected {wanted}")
         if field.name in IN_JSON:
             _check_json(field.name, field.dataType)
-    if not {"payload", "body"} & set(schema.names):
-        given = ", ".join(schema.names) or "none"
-        raise ColumnError(f"columns: got {given}; expected payload or body among them")
 
 
-def staging_rows(batch: pa.RecordBatch, stage: int, first: int) -> pa.RecordBatch:
-    """A batch as rows of the staging table, numbered from `first`."""
-    numbers = pa.array(range(first, first + batch.num_rows), pa.int64())
+def staging_rows(batch: pa.RecordBatch, stage: int, numbers: pa.Array) -> pa.RecordBatch:
+    """A batch as rows of the staging table, with these numbers."""
     arrays = [pa.repeat(pa.scalar(stage, pa.int64()), batch.num_rows), numbers]
     for name in batch.schema.names:
-        _, convert = COLUMNS[name]
-        column = convert(batch[name])
+        column = _json(batch[name]) if name == "origin" else COLUMNS[name][1](batch[name])
         if name in IN_JSON:
             column = pa.ExtensionArray.from_storage(pa.json_(pa.string()), column)
         arrays.append(column)

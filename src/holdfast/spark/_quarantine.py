@@ -63,8 +63,9 @@ class QuarantinePart:
     def add(self, batch: pa.RecordBatch, refused: Mapping[int, str], first: int) -> None:
         """Set some rows of a batch aside, which are named by their place in it."""
         places = sorted(refused)
-        taken = batch.take(pa.array(places, pa.int64()))
-        schema = pa.schema([*REASONS, *batch.schema])
+        own = [name for name in batch.schema.names if name not in {field.name for field in REASONS}]
+        taken = batch.select(own).take(pa.array(places, pa.int64()))
+        schema = pa.schema([*REASONS, *taken.schema])
         numbers = pa.array([first + place for place in places], pa.int64())
         reasons = pa.array([refused[place] for place in places], pa.string())
         if self._writer is None:

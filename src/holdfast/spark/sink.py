@@ -21,12 +21,14 @@ from pyspark.sql.types import StructType
 
 from ._access import check_sendable
 from ._database import DatabaseError, arrow_errors, calls, rows
-from ._outgoing import IN_JSON, check_columns, staging_rows, text_of, unstorable
+from ._intake import Intake, Sending
+from ._outgoing import IN_JSON, check_columns, text_of, unstorable
 from ._quarantine import Aside, Quarantine
 from ._retry import retried
 from .options import OptionError, Options, Secret
 
 SHOWN = 5  # bad rows that an error names
+TWICE = "23505"  # a number that is there already
 
 
 class BadRowsError(ValueError):
@@ -72,10 +74,11 @@ class MessageWriter(DataSourceArrowWriter):
 class Stage:
     """One write's way into a queue: filled by tasks, sent or dropped by the driver."""
 
-    def __init__(self, options: Options, write_id: str, run: str) -> None:
+    def __init__(self, options: Options, write_id: str, run: str, intake: Intake | None = None) -> None:
         self._options = options
         self._write_id = write_id
         self._run = run
+        self._intake = intake or Sending(options.queue)
 
     def fill(
         self, batches: Iterator[pa.RecordBatch], number: int, aside: Aside | None = None
@@ -94,7 +97,7 @@ class Stage:
                 if options.quarantine and aside is None:
                     aside = stack.enter_context(Quarantine(options.quarantine, self._write_id).part(number))
                 cursor = stack.enter_context(rows(options.url, autocommit=True))
-                filler = _Filler(options.url, options.queue, connection, cursor, stage, number, aside)
+                filler = _Filler(options.url, self._intake, connection, cursor, stage, number, aside)
                 for batch in batches:
                     filler.add(batch)
         file = aside.name if aside and aside.rows else None
@@ -121,7 +124,7 @@ class Stage:
     def _send(self, stages: Sequence[int | None], messages: int) -> tuple[int, bool]:
         with calls(self._options.url) as connection:
             found = connection.execute(
-                "select sent, repeated from holdfast.send_staged(%s, %s, %s::bigint[], %s)",
+                f"select sent, repeated from holdfast.{self._intake.verb}(%s, %s, %s::bigint[], %s)".encode(),
                 [self._options.queue, self._write_id, list(stages), messages],
             ).fetchall()
         return int(found[0][0]), bool(found[0][1])
@@ -133,7 +136,7 @@ class _Filler:
     def __init__(
         self,
         url: Secret,
-        queue: str,
+        intake: Intake,
         connection: psycopg.Connection[Any],
         cursor: Any,
         stage: int,
@@ -143,7 +146,7 @@ class _Filler:
         self.staged = 0
         self.refused = 0
         self._url = url
-        self._queue = queue
+        self._intake = intake
         self._connection = connection
         self._cursor = cursor
         self._stage = stage
@@ -155,13 +158,13 @@ class _Filler:
         """Stage a batch."""
         first = self._seen + 1
         self._seen += batch.num_rows
-        found = staging_rows(batch, self._stage, first)
-        refused = unstorable(found)
+        found = self._intake.stored(batch, self._stage, first)
+        refused = unstorable(found) | self._intake.refused(batch)
         if not self._ingested(found, refused):
             refused |= self._unreadable(found, refused)
             if not self._ingested(found, refused, last=True):
                 return
-        refused |= self._unsendable(first)
+        refused |= self._intake.judged(self._connection, self._stage, batch, first)
         if refused:
             self._set_aside(batch, refused, first)
         self.staged += batch.num_rows - len(refused)
@@ -175,6 +178,8 @@ class _Filler:
                 with arrow_errors(self._url):
                     self._cursor.adbc_ingest("staged", found, mode="append", db_schema_name="holdfast")
             except DatabaseError as error:
+                if error.sqlstate == TWICE:
+                    raise BadRowsError("two rows have the same id; expected one for each message") from None
                 if last or not (error.sqlstate or "").startswith("22"):
                     raise
                 return False
@@ -190,13 +195,6 @@ class _Filler:
             ):
                 reasons.setdefault(place, f"{name}: {message}")
         return reasons
-
-    def _unsendable(self, first: int) -> dict[int, str]:
-        answer = self._connection.execute(
-            "select n - %s, message || ' [' || code || ']' from holdfast.check_staged(%s, %s, %s)",
-            [first, self._queue, self._stage, first - 1],
-        )
-        return dict(answer.fetchall())
 
     def _set_aside(self, batch: pa.RecordBatch, refused: Mapping[int, str], first: int) -> None:
         if self._aside is None:

@@ -768,6 +768,16 @@ comment on type holdfast.batch is 'A batch of messages on their way to a lake';
 insert into holdfast.migration (version, name, checksum, breaking)
 values (10, 'lake', '0036a314be45982e884a1a53b527f077b6b395f19bf6cc6a88f280f166a78929', false);
 
+-- ==================== 0011 replays ====================
+
+-- Replays: messages of an archive that are staged bring along where they came from.
+
+alter table holdfast.staged add column origin jsonb;
+comment on column holdfast.staged.origin is 'of a message of an archive: what its origin is to say; read by replay_staged alone';
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (11, 'replays', '004fd1f028fde78745be9726081258fcdf1f9173cf2c848028c98140cc686e72', false);
+
 -- ==================== 0000 functions ====================
 
 -- 10_clock.sql
@@ -3228,6 +3238,8 @@ comment on function holdfast._count_upto is 'How many messages a queue holds; st
 --   send_staged    sends the stages that are named, in their order, and removes all rows of the write
 --   drop_staged    gives up
 --
+-- replay_staged (79_replay.sql) does what send_staged does, for messages of an archive.
+--
 -- The name of a write is taken in the transaction that sends it: whoever comes second, even at the same moment, finds it
 -- taken and sends nothing. Rows of attempts that nobody names are never sent. What killed processes left behind goes with
 -- its stage after a day, by maintain().
@@ -3447,7 +3459,8 @@ declare
   v_priority int;
 begin
   for v_priority in
-    select distinct coalesce(s.priority, queue.priority_default) from holdfast.staged s where s.stage = any (stages)
+    select distinct case when queue.ordering = 'strict' then queue.priority_default else coalesce(s.priority, queue.priority_default) end
+    from holdfast.staged s where s.stage = any (stages)
   loop
     perform holdfast._check_priority(v_priority);
     v_lanes[v_priority + 1] := holdfast._ids(queue, v_priority);
@@ -3468,13 +3481,10 @@ begin
 end $$;
 comment on function holdfast._forget_staged is 'Remove the rows of these stages; returns how many';
 
-create or replace function holdfast.send_staged(queue text, write_id text, stages bigint[], messages bigint)
-returns table (sent bigint, repeated boolean)
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+create or replace function holdfast._send_once(queue holdfast.queue, write_id text, stages bigint[], messages bigint, replayed boolean)
+returns table (sent bigint, repeated boolean) language plpgsql volatile
 as $$
 declare
-  v_queue holdfast.queue := holdfast._queue(send_staged.queue);
   v_now timestamptz := holdfast.now();
   v_all bigint[];
   v_taken holdfast.write;
@@ -3484,35 +3494,49 @@ declare
   v_stored bigint := 0;
   v_xid xid8;
 begin
-  perform holdfast._check_write(send_staged.write_id);
-  perform holdfast._check_isolation('send_staged');
-  insert into holdfast.write (queue_id, id, messages, sent_at) values (v_queue.id, send_staged.write_id, send_staged.messages, v_now)
+  insert into holdfast.write (queue_id, id, messages, sent_at) values (queue.id, _send_once.write_id, _send_once.messages, v_now)
   on conflict do nothing;
   if not found then
-    select w.* into v_taken from holdfast.write w where w.queue_id = v_queue.id and w.id = send_staged.write_id;
+    select w.* into v_taken from holdfast.write w where w.queue_id = queue.id and w.id = _send_once.write_id;
   end if;
-  v_all := array(select t.id from holdfast.stage t where t.queue_id = v_queue.id and t.write_id = send_staged.write_id);
+  v_all := array(select t.id from holdfast.stage t where t.queue_id = queue.id and t.write_id = _send_once.write_id);
   if v_taken.id is null then
-    v_singly := holdfast._lock_staged(v_queue, stages);
-    v_lanes := holdfast._staged_lanes(v_queue, stages);
-    -- Of messages with keys each that adds one asks for itself.
-    if v_queue.max_depth is not null and not v_singly and send_staged.messages > 0 then
-      perform holdfast._check_depth(v_queue, send_staged.messages);
+    v_singly := holdfast._lock_staged(queue, stages);
+    v_lanes := holdfast._staged_lanes(queue, stages);
+    -- Of messages with keys each that adds one asks for itself. A replay passes, as in SQL.
+    if queue.max_depth is not null and not v_singly and not replayed and _send_once.messages > 0 then
+      perform holdfast._check_depth(queue, _send_once.messages);
     end if;
     v_xid := pg_current_xact_id();
     lock table holdfast.message in row exclusive mode;
     foreach v_stage in array stages loop
-      v_stored := v_stored + case when v_singly then holdfast._store_staged_keys(v_queue, v_stage, v_now)
-                                  else holdfast._store_staged(v_queue, v_stage, v_lanes, v_now) end;
+      v_stored := v_stored + case when replayed then holdfast._store_replayed(queue, v_stage, v_lanes, v_now)
+                                  when v_singly then holdfast._store_staged_keys(queue, v_stage, v_now)
+                                  else holdfast._store_staged(queue, v_stage, v_lanes, v_now) end;
     end loop;
-    if v_stored is distinct from send_staged.messages then
-      perform holdfast._fail('QH231', 'staged messages are missing', format('%s of %s are there.', v_stored, coalesce(send_staged.messages::text, 'null')),
+    if v_stored is distinct from _send_once.messages then
+      perform holdfast._fail('QH231', 'staged messages are missing', format('%s of %s are there.', v_stored, coalesce(_send_once.messages::text, 'null')),
         'The server was restarted, or the write took over a day: run it again. Nothing was sent.');
     end if;
-    perform holdfast._wake(v_queue);
+    perform holdfast._wake(queue);
   end if;
   perform holdfast._forget_staged(v_all || stages);
   return query select coalesce(v_taken.messages, v_stored), v_taken.id is not null;
+end $$;
+comment on function holdfast._send_once is
+  'Send what lies in these stages, unless a write of this name was sent before, and remove all rows of the write. replayed: they are messages of an archive';
+
+create or replace function holdfast.send_staged(queue text, write_id text, stages bigint[], messages bigint)
+returns table (sent bigint, repeated boolean)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(send_staged.queue);
+begin
+  perform holdfast._check_write(send_staged.write_id);
+  perform holdfast._check_isolation('send_staged');
+  return query select o.sent, o.repeated from holdfast._send_once(v_queue, send_staged.write_id, stages, send_staged.messages, false) o;
 end $$;
 comment on function holdfast.send_staged is
   'Send what lies in these stages, in their order, if no write of this name was sent before, and remove all rows of the write. messages: how many there must be';
@@ -5429,7 +5453,7 @@ create or replace function holdfast._changes(mended holdfast.staged, repaired te
     case when 'max_deliveries' = any (repaired) then (mended).max_deliveries end,
     case when 'ordering_key' = any (repaired) then (mended).ordering_key end,
     case when repaired && '{key,idempotency_key}' then (mended).key end,
-    case when repaired && '{key,idempotency_key}' then (mended).idempotency_key end)::holdfast.staged;
+    case when repaired && '{key,idempotency_key}' then (mended).idempotency_key end, null)::holdfast.staged;
 comment on function holdfast._changes is 'A row with what it changes, and nothing else';
 
 create or replace function holdfast._dubious_repairs(
@@ -6060,7 +6084,11 @@ comment on function holdfast.purge is
 
 -- 79_replay.sql
 -- Replaying: messages of the archive sent once more, as new messages. The archive stays as it is.
--- Lock order: the target's row, then the line of a strict target, as a send does.
+--
+--   replay          out of the archive, a page at a time
+--   replay_staged   out of a stage (52_stage.sql): rows that were in an archive, in the database or elsewhere, each with its origin
+--
+-- Lock order: the target's row, then the line of a strict target, as a send does; replay_staged as send_staged.
 
 create or replace function holdfast._check_replay("from" timestamptz, "to" timestamptz, outcomes text[]) returns void
 language plpgsql immutable
@@ -6155,6 +6183,41 @@ begin
     select n.id, n.resent_id, n.ended_at from numbered n;
 end $$;
 comment on function holdfast._resend is 'Send messages of the archive as new ones, at the priority they had; into a strict queue at the end of its line';
+
+create or replace function holdfast._store_replayed(queue holdfast.queue, stage bigint, lanes regclass[], at timestamptz) returns bigint
+language plpgsql volatile
+as $$
+declare
+  v_stored bigint;
+begin
+  insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
+                                max_deliveries, ordering_key, order_no, origin)
+  select nextval(lanes[case when queue.ordering = 'strict' then queue.priority_default else coalesce(s.priority, queue.priority_default) end + 1]),
+         queue.id, at, at + queue.ttl, s.payload, s.body, s.content_type, s.headers, s.tag, s.correlation_id::uuid,
+         s.max_deliveries, case queue.ordering when 'strict' then '' when 'key' then s.ordering_key end,
+         case when queue.ordering = 'strict' or queue.ordering = 'key' and s.ordering_key is not null then nextval('holdfast.order_no') end,
+         coalesce(s.origin, '{}') || jsonb_build_object('replays', coalesce((s.origin ->> 'replays')::int, 0) + 1, 'replayed_at', at)
+  from (select s.* from holdfast.staged s where s.stage = _store_replayed.stage order by s.n offset 0) s;
+  get diagnostics v_stored = row_count;
+  return v_stored;
+end $$;
+comment on function holdfast._store_replayed is
+  'Store the messages of a stage that were in an archive, in their order; in a line only if the queue has lines. Returns how many';
+
+create or replace function holdfast.replay_staged(queue text, write_id text, stages bigint[], messages bigint)
+returns table (sent bigint, repeated boolean)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_target holdfast.queue := holdfast._work_queue(replay_staged.queue);
+begin
+  perform holdfast._check_write(replay_staged.write_id);
+  perform holdfast._check_isolation('replay_staged');
+  return query select o.sent, o.repeated from holdfast._send_once(v_target, replay_staged.write_id, stages, replay_staged.messages, true) o;
+end $$;
+comment on function holdfast.replay_staged is
+  'Send once more what lies in these stages, messages of an archive with their origins, if no write of this name was sent before; else as send_staged';
 
 -- 80_report.sql
 -- Reports: figures, leases, and the messages themselves. Nothing here changes a message.
@@ -8611,7 +8674,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'b11b926174b973b5e224ba4e13115747add0fbe08998bdf9c47e8061feee070c', false);
+values (0, 'functions', '5cd25e4a78ed4c1d0605b527db899f2075ac6283f4c230d0830ac420add72cc8', false);
 \else
 do $install$
 begin
@@ -8628,7 +8691,8 @@ begin
             (8, '61d7ac39bc06745d8cd305df101595b4ab4177f4ad71037af060fdbc5bf5f3de'),
             (9, '332976f9a9f93c9f7ce5289337f73c5f0b63ad892af214821e5ac1d7100496b7'),
             (10, '0036a314be45982e884a1a53b527f077b6b395f19bf6cc6a88f280f166a78929'),
-            (0, 'b11b926174b973b5e224ba4e13115747add0fbe08998bdf9c47e8061feee070c')
+            (11, '004fd1f028fde78745be9726081258fcdf1f9173cf2c848028c98140cc686e72'),
+            (0, '5cd25e4a78ed4c1d0605b527db899f2075ac6283f4c230d0830ac420add72cc8')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
@@ -8640,9 +8704,9 @@ $install$;
 \endif
 commit;
 \if :holdfast_absent
-\echo 'Holdfast is installed, schema version 10.'
+\echo 'Holdfast is installed, schema version 11.'
 \else
-\echo 'This version of Holdfast, schema version 10, is installed already: nothing to do.'
+\echo 'This version of Holdfast, schema version 11, is installed already: nothing to do.'
 \endif
 \set ON_ERROR_STOP :holdfast_stop
 \set QUIET :holdfast_quiet

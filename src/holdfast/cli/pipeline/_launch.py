@@ -35,6 +35,9 @@ Conf: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
 ]
+Rate: TypeAlias = Annotated[
+    float | None, typer.Option("--rate", metavar="N", help="At most so many messages a second.")
+]
 Verbose: TypeAlias = Annotated[
     bool, typer.Option("--verbose", help="Show what Spark writes, and errors in full.")
 ]

@@ -69,8 +69,7 @@ class Chunks:
     def stage(self, frame: DataFrame, numbers: Sequence[int]) -> list[Staged]:
         """Stage some partitions of a frame."""
         outcome = frame.mapInArrow(self._fill, STAGED).rdd
-        found = frame.sparkSession.sparkContext.runJob(outcome, _listed, list(numbers))
-        return [Staged(**{**row.asDict(), "reasons": tuple(row.reasons)}) for row in found]
+        return read_reports(frame.sparkSession.sparkContext.runJob(outcome, _listed, list(numbers)))
 
     def send(self, staged: Sequence[Staged]) -> int:
         """Send partitions in the order of their numbers; returns how many messages went out."""
@@ -94,26 +93,11 @@ class Chunks:
         with ExitStack() as stack:
             unreadable, refused = (self._aside(kind, number, stack) for kind in (UNREADABLE, REFUSED))
             part = self._stage(number).fill(readable(batches, unreadable), number, refused)
-        yield pa.RecordBatch.from_pylist(
-            [
-                {
-                    "number": number,
-                    "stage": part.stage,
-                    "messages": part.messages,
-                    "unreadable": unreadable.rows,
-                    "refused": part.refused,
-                    "file": part.file if self.quarantine else None,
-                    "reasons": [*unreadable.reasons, *refused.reasons][:SHOWN],
-                }
-            ],
-            schema=ARROW,
-        )
+        yield reported(part, unreadable.rows, [*unreadable.reasons, *refused.reasons])
 
     def _aside(self, kind: str, number: int, stack: ExitStack) -> Reasons:
-        if self.quarantine is None:
-            return Reasons(None)
-        place = Quarantine(f"{self.quarantine}/{kind}", self.name(number))
-        return Reasons(stack.enter_context(place.part(number)))
+        place = f"{self.quarantine}/{kind}" if self.quarantine else None
+        return reasons_aside(place, self.name(number), number, stack)
 
 
 ARROW = pa.schema(
@@ -127,6 +111,32 @@ ARROW = pa.schema(
         ("reasons", pa.list_(pa.string())),
     ]
 )
+
+
+def reported(part: Part, unreadable: int, reasons: Sequence[str]) -> pa.RecordBatch:
+    """What a task says of its partition."""
+    known = {
+        "number": part.number,
+        "stage": part.stage,
+        "messages": part.messages,
+        "unreadable": unreadable,
+        "refused": part.refused,
+        "file": part.file or None,
+        "reasons": list(reasons[:SHOWN]),
+    }
+    return pa.RecordBatch.from_pylist([known], schema=ARROW)
+
+
+def read_reports(rows: Iterable[Any]) -> list[Staged]:
+    """What tasks have said."""
+    return [Staged(**{**row.asDict(), "reasons": tuple(row.reasons)}) for row in rows]
+
+
+def reasons_aside(place: str | None, write_id: str, number: int, stack: ExitStack) -> Reasons:
+    """Where the bad rows of a partition go: to a file of a quarantine, if there is one."""
+    if place is None:
+        return Reasons(None)
+    return Reasons(stack.enter_context(Quarantine(place, write_id).part(number)))
 
 
 class Reasons:
@@ -164,6 +174,8 @@ def readable(batches: Iterator[pa.RecordBatch], aside: Reasons) -> Iterator[pa.R
 
 def _where(batch: pa.RecordBatch, place: int) -> str:
     """What a row looks like, for people."""
+    if "id" in batch.schema.names:
+        return f"{batch['id'][place]}: "
     if "content" not in batch.schema.names:
         shown = batch["payload"][place].as_py() if "payload" in batch.schema.names else None
         return f"{str(shown)[:80]}: " if shown is not None else ""

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from holdfast.client._schema import check_schema
-from holdfast.spark._access import check_archivable, check_readable, check_sendable
+from holdfast.spark._access import (
+    check_archivable,
+    check_readable,
+    check_redrivable,
+    check_replayable,
+    check_sendable,
+)
 from holdfast.spark._database import calls
 from holdfast.spark.options import Secret
 
@@ -85,6 +91,29 @@ class Archives:
     def check(self, ground: Ground) -> None:
         """Look for the queues, and the right."""
         check_archivable(ground.url, self.queues)
+
+
+@dataclass(frozen=True, slots=True)
+class Redrives:
+    """A queue whose dead letters are sent back, or to another."""
+
+    queue: str
+    target: str | None
+
+    def check(self, ground: Ground) -> None:
+        """Look for the queues, and the right."""
+        check_redrivable(ground.url, self.queue, self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """A queue to send ended messages to."""
+
+    queue: str
+
+    def check(self, ground: Ground) -> None:
+        """Look for the queue, and the right."""
+        check_replayable(ground.url, self.queue)
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,6 +161,11 @@ class Run:
         for watcher in self._watchers:
             watcher.note(text)
 
+    def pause(self, seconds: float) -> None:
+        """Wait so long, or until the run is told to end."""
+        self._ending.told.wait(seconds)
+        self.check()
+
     def check(self) -> None:
         """End here, if the run was told to. For loops that do nothing else with the run."""
         if self._ending.told.is_set() and not self._ending.by_itself:

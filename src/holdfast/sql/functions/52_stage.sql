@@ -6,6 +6,8 @@
 --   send_staged    sends the stages that are named, in their order, and removes all rows of the write
 --   drop_staged    gives up
 --
+-- replay_staged (79_replay.sql) does what send_staged does, for messages of an archive.
+--
 -- The name of a write is taken in the transaction that sends it: whoever comes second, even at the same moment, finds it
 -- taken and sends nothing. Rows of attempts that nobody names are never sent. What killed processes left behind goes with
 -- its stage after a day, by maintain().
@@ -225,7 +227,8 @@ declare
   v_priority int;
 begin
   for v_priority in
-    select distinct coalesce(s.priority, queue.priority_default) from holdfast.staged s where s.stage = any (stages)
+    select distinct case when queue.ordering = 'strict' then queue.priority_default else coalesce(s.priority, queue.priority_default) end
+    from holdfast.staged s where s.stage = any (stages)
   loop
     perform holdfast._check_priority(v_priority);
     v_lanes[v_priority + 1] := holdfast._ids(queue, v_priority);
@@ -246,13 +249,10 @@ begin
 end $$;
 comment on function holdfast._forget_staged is 'Remove the rows of these stages; returns how many';
 
-create or replace function holdfast.send_staged(queue text, write_id text, stages bigint[], messages bigint)
-returns table (sent bigint, repeated boolean)
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+create or replace function holdfast._send_once(queue holdfast.queue, write_id text, stages bigint[], messages bigint, replayed boolean)
+returns table (sent bigint, repeated boolean) language plpgsql volatile
 as $$
 declare
-  v_queue holdfast.queue := holdfast._queue(send_staged.queue);
   v_now timestamptz := holdfast.now();
   v_all bigint[];
   v_taken holdfast.write;
@@ -262,35 +262,49 @@ declare
   v_stored bigint := 0;
   v_xid xid8;
 begin
-  perform holdfast._check_write(send_staged.write_id);
-  perform holdfast._check_isolation('send_staged');
-  insert into holdfast.write (queue_id, id, messages, sent_at) values (v_queue.id, send_staged.write_id, send_staged.messages, v_now)
+  insert into holdfast.write (queue_id, id, messages, sent_at) values (queue.id, _send_once.write_id, _send_once.messages, v_now)
   on conflict do nothing;
   if not found then
-    select w.* into v_taken from holdfast.write w where w.queue_id = v_queue.id and w.id = send_staged.write_id;
+    select w.* into v_taken from holdfast.write w where w.queue_id = queue.id and w.id = _send_once.write_id;
   end if;
-  v_all := array(select t.id from holdfast.stage t where t.queue_id = v_queue.id and t.write_id = send_staged.write_id);
+  v_all := array(select t.id from holdfast.stage t where t.queue_id = queue.id and t.write_id = _send_once.write_id);
   if v_taken.id is null then
-    v_singly := holdfast._lock_staged(v_queue, stages);
-    v_lanes := holdfast._staged_lanes(v_queue, stages);
-    -- Of messages with keys each that adds one asks for itself.
-    if v_queue.max_depth is not null and not v_singly and send_staged.messages > 0 then
-      perform holdfast._check_depth(v_queue, send_staged.messages);
+    v_singly := holdfast._lock_staged(queue, stages);
+    v_lanes := holdfast._staged_lanes(queue, stages);
+    -- Of messages with keys each that adds one asks for itself. A replay passes, as in SQL.
+    if queue.max_depth is not null and not v_singly and not replayed and _send_once.messages > 0 then
+      perform holdfast._check_depth(queue, _send_once.messages);
     end if;
     v_xid := pg_current_xact_id();
     lock table holdfast.message in row exclusive mode;
     foreach v_stage in array stages loop
-      v_stored := v_stored + case when v_singly then holdfast._store_staged_keys(v_queue, v_stage, v_now)
-                                  else holdfast._store_staged(v_queue, v_stage, v_lanes, v_now) end;
+      v_stored := v_stored + case when replayed then holdfast._store_replayed(queue, v_stage, v_lanes, v_now)
+                                  when v_singly then holdfast._store_staged_keys(queue, v_stage, v_now)
+                                  else holdfast._store_staged(queue, v_stage, v_lanes, v_now) end;
     end loop;
-    if v_stored is distinct from send_staged.messages then
-      perform holdfast._fail('QH231', 'staged messages are missing', format('%s of %s are there.', v_stored, coalesce(send_staged.messages::text, 'null')),
+    if v_stored is distinct from _send_once.messages then
+      perform holdfast._fail('QH231', 'staged messages are missing', format('%s of %s are there.', v_stored, coalesce(_send_once.messages::text, 'null')),
         'The server was restarted, or the write took over a day: run it again. Nothing was sent.');
     end if;
-    perform holdfast._wake(v_queue);
+    perform holdfast._wake(queue);
   end if;
   perform holdfast._forget_staged(v_all || stages);
   return query select coalesce(v_taken.messages, v_stored), v_taken.id is not null;
+end $$;
+comment on function holdfast._send_once is
+  'Send what lies in these stages, unless a write of this name was sent before, and remove all rows of the write. replayed: they are messages of an archive';
+
+create or replace function holdfast.send_staged(queue text, write_id text, stages bigint[], messages bigint)
+returns table (sent bigint, repeated boolean)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(send_staged.queue);
+begin
+  perform holdfast._check_write(send_staged.write_id);
+  perform holdfast._check_isolation('send_staged');
+  return query select o.sent, o.repeated from holdfast._send_once(v_queue, send_staged.write_id, stages, send_staged.messages, false) o;
 end $$;
 comment on function holdfast.send_staged is
   'Send what lies in these stages, in their order, if no write of this name was sent before, and remove all rows of the write. messages: how many there must be';

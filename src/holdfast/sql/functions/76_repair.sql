@@ -52,7 +52,7 @@ create or replace function holdfast._changes(mended holdfast.staged, repaired te
     case when 'max_deliveries' = any (repaired) then (mended).max_deliveries end,
     case when 'ordering_key' = any (repaired) then (mended).ordering_key end,
     case when repaired && '{key,idempotency_key}' then (mended).key end,
-    case when repaired && '{key,idempotency_key}' then (mended).idempotency_key end)::holdfast.staged;
+    case when repaired && '{key,idempotency_key}' then (mended).idempotency_key end, null)::holdfast.staged;
 comment on function holdfast._changes is 'A row with what it changes, and nothing else';
 
 create or replace function holdfast._dubious_repairs(

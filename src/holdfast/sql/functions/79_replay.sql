@@ -1,5 +1,9 @@
 -- Replaying: messages of the archive sent once more, as new messages. The archive stays as it is.
--- Lock order: the target's row, then the line of a strict target, as a send does.
+--
+--   replay          out of the archive, a page at a time
+--   replay_staged   out of a stage (52_stage.sql): rows that were in an archive, in the database or elsewhere, each with its origin
+--
+-- Lock order: the target's row, then the line of a strict target, as a send does; replay_staged as send_staged.
 
 create or replace function holdfast._check_replay("from" timestamptz, "to" timestamptz, outcomes text[]) returns void
 language plpgsql immutable
@@ -94,3 +98,38 @@ begin
     select n.id, n.resent_id, n.ended_at from numbered n;
 end $$;
 comment on function holdfast._resend is 'Send messages of the archive as new ones, at the priority they had; into a strict queue at the end of its line';
+
+create or replace function holdfast._store_replayed(queue holdfast.queue, stage bigint, lanes regclass[], at timestamptz) returns bigint
+language plpgsql volatile
+as $$
+declare
+  v_stored bigint;
+begin
+  insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
+                                max_deliveries, ordering_key, order_no, origin)
+  select nextval(lanes[case when queue.ordering = 'strict' then queue.priority_default else coalesce(s.priority, queue.priority_default) end + 1]),
+         queue.id, at, at + queue.ttl, s.payload, s.body, s.content_type, s.headers, s.tag, s.correlation_id::uuid,
+         s.max_deliveries, case queue.ordering when 'strict' then '' when 'key' then s.ordering_key end,
+         case when queue.ordering = 'strict' or queue.ordering = 'key' and s.ordering_key is not null then nextval('holdfast.order_no') end,
+         coalesce(s.origin, '{}') || jsonb_build_object('replays', coalesce((s.origin ->> 'replays')::int, 0) + 1, 'replayed_at', at)
+  from (select s.* from holdfast.staged s where s.stage = _store_replayed.stage order by s.n offset 0) s;
+  get diagnostics v_stored = row_count;
+  return v_stored;
+end $$;
+comment on function holdfast._store_replayed is
+  'Store the messages of a stage that were in an archive, in their order; in a line only if the queue has lines. Returns how many';
+
+create or replace function holdfast.replay_staged(queue text, write_id text, stages bigint[], messages bigint)
+returns table (sent bigint, repeated boolean)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_target holdfast.queue := holdfast._work_queue(replay_staged.queue);
+begin
+  perform holdfast._check_write(replay_staged.write_id);
+  perform holdfast._check_isolation('replay_staged');
+  return query select o.sent, o.repeated from holdfast._send_once(v_target, replay_staged.write_id, stages, replay_staged.messages, true) o;
+end $$;
+comment on function holdfast.replay_staged is
+  'Send once more what lies in these stages, messages of an archive with their origins, if no write of this name was sent before; else as send_staged';
