@@ -371,6 +371,7 @@ MIGRATIONS = (
     "0009_pipelines",
     "0010_lake",
     "0011_replays",
+    "0012_stages",
 )
 
 

@@ -409,3 +409,11 @@ def test_a_stage_in_use_is_kept_and_one_that_is_gone_is_noticed(mortal: Engine) 
 
 def test_a_queue_without_dead_letters_has_none_to_repair(mortal: Engine) -> None:
     assert stays(redrive(mortal, stage(mortal, {7: {}}))) == {7: "gone"}
+
+
+def test_a_row_of_a_message_that_is_not_dead_is_gone_whatever_it_says(mortal: Engine) -> None:
+    letter, living = killed(mortal, 1), mortal.send(2)
+    number = stage(mortal, {letter: {"priority": 1}, living: {"priority": 99}})
+
+    assert check(mortal, number, "priority") == []
+    assert stays(redrive(mortal, number, "priority")) == {letter: None, living: "gone"}

@@ -4,10 +4,12 @@
 2. A write is sent once, whoever asks again; a write of which a row is missing is not sent at all.
 3. What a send would refuse is taken out and named; what slips by is refused by the sending itself.
 4. Rows of attempts that do not count are never sent, and go with the write, the run, or after a day.
+5. A stage is its opener's, and for one write: nobody else sends, drops, changes or even finds it.
 """
 
 from __future__ import annotations
 
+import itertools
 from datetime import timedelta
 from typing import Any, LiteralString
 
@@ -264,6 +266,42 @@ def test_maintain_removes_what_was_left_for_a_day_and_names_of_30_days(queue: En
     assert (early, late, staged(queue)) == (0, 1, 0)
     assert queue.look("select count(*) from holdfast.stage") == 0
     assert send(queue, messages=0, write="sent") == (0, False)
+
+
+def test_nobody_touches_the_stage_of_another_user(queue: Engine) -> None:
+    number = stage(queue, payload(1), payload(2, priority=99))
+    with queue.conn.transaction(force_rollback=True):
+        queue.conn.execute("create role stranger login in role holdfast_producer, holdfast_admin")
+        queue.conn.execute("set local session authorization stranger")
+        dropped = queue.value("drop_staged", run="a")
+        refused = queue.rows("check_staged", queue="q", stage=number)
+        took = send(queue, messages=0)
+        for verb, rest in (("send_staged", {"queue": "q", "write_id": "x"}), ("gather_staged", {})):
+            with pytest.raises(psycopg.Error) as unknown, queue.conn.transaction():
+                queue.rows(verb, stages=[number], messages=2, **rest)
+            assert unknown.value.sqlstate == "QH231"
+
+    assert (dropped, refused, took) == (0, [], (0, False))
+    assert staged(queue) == 2
+
+
+def test_numbers_of_stages_tell_nothing_of_others(queue: Engine) -> None:
+    numbers = [stage(queue, run=str(n)) for n in range(5)]
+
+    distances = [later - earlier for earlier, later in itertools.pairwise(numbers)]
+    assert min(map(abs, distances)) > 2**32
+
+
+@pytest.mark.parametrize("other", [{"queue": "q2"}, {"write": "w2"}])
+def test_a_stage_is_for_one_write_to_one_queue(queue: Engine, other: dict[str, str]) -> None:
+    queue.create("q2")
+    number = stage(queue, payload(1))
+
+    with pytest.raises(psycopg.Error) as refused, queue.conn.transaction():
+        send(queue, number, messages=1, **other)
+
+    assert refused.value.sqlstate == "QH231"
+    assert send(queue, number, messages=1) == (1, False)
 
 
 def test_a_dropped_queue_takes_its_writes_along(queue: Engine) -> None:

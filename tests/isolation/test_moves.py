@@ -414,6 +414,40 @@ def test_a_repair_waits_for_an_open_claim_and_leaves_what_it_took(scene: Scene, 
     assert len(reader.take(queue="a")) == (1 if commits else 2)
 
 
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_stage_is_not_dropped_while_its_dead_letters_go_back(scene: Scene, commits: bool) -> None:
+    mortal(scene, "a")
+    dead = bury(scene, "a", 2)
+    one, two = scene.sessions("admin", 2)
+    stage = staged(one, "a", dead)
+    one.begin()
+    redrive_staged(one, "a", stage)
+    dropping = two.start(lambda: two.value("select holdfast.drop_staged('a')")).blocked_by(one)
+
+    if commits:
+        one.commit()
+    else:
+        one.rollback()
+
+    assert dropping.result() == 2
+    assert len(two.take(queue="a")) == (2 if commits else 0)
+    assert redrive_staged(two, "a", stage) == {}
+
+
+def test_nothing_goes_back_unmended_when_its_row_is_gone_meanwhile(scene: Scene) -> None:
+    mortal(scene, "a")
+    dead = bury(scene, "a", 2)
+    one, two = scene.sessions("admin", 2)
+    stage = staged(one, "a", dead)
+    two.begin().execute("select holdfast.drop_staged('a')")
+    moving = one.start(lambda: redrive_staged(one, "a", stage)).blocked_by(two)
+
+    two.commit()
+
+    assert moving.result() == {}
+    assert sorted(redrive(one, "a")) == dead
+
+
 def test_a_repair_passes_over_a_dead_letter_that_is_being_discarded_or_acked(scene: Scene) -> None:
     mortal(scene, "a")
     dead = bury(scene, "a", 3)

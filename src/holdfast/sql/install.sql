@@ -778,6 +778,23 @@ comment on column holdfast.staged.origin is 'of a message of an archive: what it
 insert into holdfast.migration (version, name, checksum, breaking)
 values (11, 'replays', '004fd1f028fde78745be9726081258fcdf1f9173cf2c848028c98140cc686e72', false);
 
+-- ==================== 0012 stages ====================
+
+-- Stages have an owner, and numbers that nobody can guess: all senders may insert rows, and only into stages of their own.
+
+alter table holdfast.stage add column opened_by text not null default session_user;
+alter table holdfast.stage alter column opened_by drop default;
+alter table holdfast.stage alter column id drop default;
+drop sequence holdfast.stage_n;
+comment on column holdfast.stage.opened_by is 'the user whose it is; others can neither send nor drop what lies in it';
+
+-- These have other arguments now.
+drop function if exists holdfast._dubious_repairs(holdfast.queue, bigint, bigint, bigint, text[], timestamptz);
+drop function if exists holdfast._check_repairs(holdfast.queue, bigint, bigint, bigint, text[], timestamptz);
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (12, 'stages', '8294239b6efe8786d1a522a1b69126e35113393d085f2ef5f0dd6a95c2baac93', false);
+
 -- ==================== 0000 functions ====================
 
 -- 10_clock.sql
@@ -3243,7 +3260,10 @@ comment on function holdfast._count_upto is 'How many messages a queue holds; st
 -- The name of a write is taken in the transaction that sends it: whoever comes second, even at the same moment, finds it
 -- taken and sends nothing. Rows of attempts that nobody names are never sent. What killed processes left behind goes with
 -- its stage after a day, by maintain().
--- Lock order: the name, ordering keys, keys, idempotency keys, each by bucket and for the whole write at once; then rows.
+--
+-- The number of a stage is a secret of whoever opened it, as a token is: all senders may insert, and nobody can tell the
+-- numbers of others. Whoever counts, changes, sends or drops the rows of a stage holds it, so that they do not change on the way.
+-- Lock order: the name, stages by number, ordering keys, keys, idempotency keys, each by bucket and for the whole write at once; then rows.
 
 create or replace function holdfast.open_stage(queue text, write_id text, run text, part int) returns bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
@@ -3257,8 +3277,11 @@ begin
   if exists (select from holdfast.write w where w.queue_id = v_queue.id and w.id = open_stage.write_id) then
     return null;
   end if;
-  insert into holdfast.stage (queue_id, write_id, run, part, opened_at)
-  values (v_queue.id, open_stage.write_id, open_stage.run, open_stage.part, holdfast.now())
+  if open_stage.part is null then
+    perform holdfast._fail('QH230', 'a part has no number', 'Got null.', 'part takes the number of a part of the write.');
+  end if;
+  insert into holdfast.stage (id, queue_id, write_id, run, part, opened_at, opened_by)
+  values (holdfast._token(), v_queue.id, open_stage.write_id, open_stage.run, open_stage.part, holdfast.now(), session_user)
   returning id into v_stage;
   return v_stage;
 end $$;
@@ -3274,6 +3297,20 @@ begin
   end if;
 end $$;
 comment on function holdfast._check_write is 'Refuse a bad name of a write';
+
+create or replace function holdfast._hold_stages(stages bigint[], queue_id int default null, write_id text default null) returns bigint[]
+language plpgsql volatile
+as $$
+declare
+  v_held bigint[] := array(
+    select t.id from holdfast.stage t where t.id = any (stages) and t.opened_by = session_user
+      and (_hold_stages.queue_id is null or t.queue_id = _hold_stages.queue_id)
+      and (_hold_stages.write_id is null or t.write_id = _hold_stages.write_id) order by t.id for update);
+begin
+  return array(select s from unnest(stages) s where s = any (v_held));
+end $$;
+comment on function holdfast._hold_stages is
+  'Lock those of these stages that this user opened, for this queue and write if they are named; returns them, in the order given';
 
 create or replace function holdfast._suspect(
   message holdfast.staged, max_payload int, log boolean, ordering text, priority_default int, at timestamptz)
@@ -3359,6 +3396,9 @@ declare
   v_now timestamptz := holdfast.now();
   v_suspect holdfast.staged;
 begin
+  if holdfast._hold_stages(array[check_staged.stage]) = '{}' then
+    return;
+  end if;
   for v_suspect in
     select s.* from holdfast.staged s where s.stage = check_staged.stage and s.n > check_staged.after
       and holdfast._suspect(s, v_queue.max_payload, v_queue.kind = 'log', v_queue.ordering, v_queue.priority_default, v_now) order by s.n
@@ -3494,13 +3534,17 @@ declare
   v_stored bigint := 0;
   v_xid xid8;
 begin
+  if _send_once.messages is null then
+    perform holdfast._fail('QH231', 'staged messages are missing', 'Got null for their number.', 'messages takes how many there must be.');
+  end if;
   insert into holdfast.write (queue_id, id, messages, sent_at) values (queue.id, _send_once.write_id, _send_once.messages, v_now)
   on conflict do nothing;
   if not found then
     select w.* into v_taken from holdfast.write w where w.queue_id = queue.id and w.id = _send_once.write_id;
   end if;
-  v_all := array(select t.id from holdfast.stage t where t.queue_id = queue.id and t.write_id = _send_once.write_id);
+  v_all := array(select t.id from holdfast.stage t where t.queue_id = queue.id and t.write_id = _send_once.write_id and t.opened_by = session_user);
   if v_taken.id is null then
+    stages := holdfast._hold_stages(stages, queue.id, _send_once.write_id);
     v_singly := holdfast._lock_staged(queue, stages);
     v_lanes := holdfast._staged_lanes(queue, stages);
     -- Of messages with keys each that adds one asks for itself. A replay passes, as in SQL.
@@ -3515,12 +3559,12 @@ begin
                                   else holdfast._store_staged(queue, v_stage, v_lanes, v_now) end;
     end loop;
     if v_stored is distinct from _send_once.messages then
-      perform holdfast._fail('QH231', 'staged messages are missing', format('%s of %s are there.', v_stored, coalesce(_send_once.messages::text, 'null')),
+      perform holdfast._fail('QH231', 'staged messages are missing', format('%s of %s are there.', v_stored, _send_once.messages),
         'The server was restarted, or the write took over a day: run it again. Nothing was sent.');
     end if;
     perform holdfast._wake(queue);
   end if;
-  perform holdfast._forget_staged(v_all || stages);
+  perform holdfast._forget_staged(v_all);
   return query select coalesce(v_taken.messages, v_stored), v_taken.id is not null;
 end $$;
 comment on function holdfast._send_once is
@@ -3561,9 +3605,9 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 begin
-  return holdfast._forget_staged(array(select t.id from holdfast.stage t where t.run = drop_staged.run));
+  return holdfast._forget_staged(holdfast._hold_stages(array(select t.id from holdfast.stage t where t.run = drop_staged.run)));
 end $$;
-comment on function holdfast.drop_staged is 'Remove all rows that this run of a write has staged; returns how many';
+comment on function holdfast.drop_staged is 'Remove all rows that this user has staged by this run of a write; returns how many';
 
 create or replace function holdfast._tidy_stages(at timestamptz) returns jsonb language plpgsql volatile
 as $$
@@ -3575,7 +3619,7 @@ begin
   if not pg_try_advisory_xact_lock(holdfast._stage_lock(), 0) then
     return '{"unstaged": 0, "more": false}';
   end if;
-  v_old := array(select t.id from holdfast.stage t where t.opened_at < at - interval '1 day' order by t.opened_at limit 1000);
+  v_old := array(select t.id from holdfast.stage t where t.opened_at < at - interval '1 day' order by t.opened_at limit 1000 for update skip locked);
   delete from holdfast.staged s where (s.stage, s.n) in (
     select s.stage, s.n from unnest(v_old) o(stage) cross join lateral (
       select s.stage, s.n from holdfast.staged s where s.stage = o.stage order by s.n limit 10000) s limit 10000);
@@ -5411,7 +5455,7 @@ comment on function holdfast.discard is
 -- often and by however many it is asked for. All that redrive keeps and leaves, this keeps and leaves. What a row changes
 -- must be what a send takes; what it leaves alone passes, as in redrive. columns says which columns of the rows count; payload
 -- and body are one of them, and so are key and idempotency_key: to name one is to name both.
--- Lock order: as in redrive: ordering keys, keys, idempotency keys, each by bucket; the lanes of the dead letters; rows.
+-- Lock order: the stage; then as in redrive: ordering keys, keys, idempotency keys, each by bucket; the lanes of the dead letters; rows.
 
 create or replace function holdfast._check_repair(columns text[]) returns void language plpgsql immutable
 as $$
@@ -5457,16 +5501,19 @@ create or replace function holdfast._changes(mended holdfast.staged, repaired te
 comment on function holdfast._changes is 'A row with what it changes, and nothing else';
 
 create or replace function holdfast._dubious_repairs(
-  target holdfast.queue, stage bigint, after bigint, upto bigint, columns text[], at timestamptz)
+  queue holdfast.queue, target holdfast.queue, stage bigint, after bigint, upto bigint, columns text[], at timestamptz)
 returns table (change holdfast.staged, emptied boolean) language plpgsql stable
 as $$
+declare
+  v_grave int := (select q.id from holdfast.queue q where q.name = queue.dead_letter);
 begin
   return query
     select c.change, c.emptied from (
       select holdfast._changes(s, r.repaired) as change,
              r.repaired && '{payload,body}' and s.payload is null and s.body is null as emptied
       from holdfast.staged s
-        cross join lateral (select m.* from holdfast.message m where m.id = s.n offset 0) m
+        cross join lateral (select m.* from holdfast.message m
+                            where m.id = s.n and m.queue_id = v_grave and m.origin ->> 'queue' = queue.name offset 0) m
         cross join lateral (select holdfast._repaired(m, s, columns) as repaired offset 0) r
       where s.stage = _dubious_repairs.stage and s.n > _dubious_repairs.after and s.n <= _dubious_repairs.upto and r.repaired <> '{}'
       offset 0) c
@@ -5496,13 +5543,17 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_target holdfast.queue := holdfast._redrive_target(holdfast._queue(check_redrive.queue), check_redrive.target);
+  v_queue holdfast.queue := holdfast._queue(check_redrive.queue);
+  v_target holdfast.queue := holdfast._redrive_target(v_queue, check_redrive.target);
   v_now timestamptz := holdfast.now();
   v_dubious record;
 begin
   perform holdfast._check_repair(columns);
+  if holdfast._hold_stages(array[check_redrive.stage]) = '{}' then
+    return;
+  end if;
   for v_dubious in
-    select d.change, d.emptied from holdfast._dubious_repairs(v_target, check_redrive.stage, check_redrive.after, 9223372036854775807, columns, v_now) d
+    select d.change, d.emptied from holdfast._dubious_repairs(v_queue, v_target, check_redrive.stage, check_redrive.after, 9223372036854775807, columns, v_now) d
   loop
     select r.code, r.reason into check_redrive.code, check_redrive.message
     from holdfast._repair_refusal(v_dubious.change, v_dubious.emptied, v_target, v_now) r;
@@ -5520,9 +5571,11 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 declare
-  v_found bigint := (select count(*) from holdfast.staged s where s.stage = any (stages));
+  v_found bigint;
   v_twice bigint;
 begin
+  stages := holdfast._hold_stages(stages);
+  v_found := (select count(*) from holdfast.staged s where s.stage = any (stages));
   if v_found is distinct from messages then
     perform holdfast._fail('QH231', 'staged messages are missing', format('%s of %s are there.', v_found, coalesce(messages::text, 'null')),
       'The server was restarted, or the write took over a day: run it again. Nothing was sent.');
@@ -5583,8 +5636,7 @@ as $$
 begin
   -- What is sent back slowly may take days; maintain() takes stages for abandoned that nobody has touched for one.
   update holdfast.stage t set opened_at = at where t.id = _next_staged.stage and t.opened_at < at - interval '1 hour';
-  perform from holdfast.stage t where t.id = _next_staged.stage;
-  if not found then
+  if holdfast._hold_stages(array[_next_staged.stage]) = '{}' then
     perform holdfast._fail('QH231', 'staged messages are missing', format('There is no stage %s.', coalesce(_next_staged.stage::text, 'null')),
       'The server was restarted, or nobody asked for a day: stage them anew. What was sent back is sent back.');
   end if;
@@ -5625,7 +5677,7 @@ begin
   select holdfast._first_of_keys(v_target, array_agg(e.id), array_agg(e.origin - 'error')) into v_go
   from holdfast._mended(v_grave, v_queue.name, redrive_staged.stage, v_free, columns) e;
   if v_go <> '{}' and columns <> '{}' then
-    perform holdfast._check_repairs(v_target, redrive_staged.stage, redrive_staged.after, v_ids[cardinality(v_ids)], columns, v_now);
+    perform holdfast._check_repairs(v_queue, v_target, redrive_staged.stage, redrive_staged.after, v_ids[cardinality(v_ids)], columns, v_now);
     perform holdfast._mend(v_grave, v_queue.name, redrive_staged.stage, v_go, columns);
   end if;
   if v_go <> '{}' then
@@ -5638,14 +5690,15 @@ end $$;
 comment on function holdfast.redrive_staged is
   'Send the next dead letters of a stage back, or to target, with what its rows say of columns: those with the lowest ids above after. stays: why one was not: gone, held or key';
 
-create or replace function holdfast._check_repairs(target holdfast.queue, stage bigint, after bigint, upto bigint, columns text[], at timestamptz) returns void
+create or replace function holdfast._check_repairs(
+  queue holdfast.queue, target holdfast.queue, stage bigint, after bigint, upto bigint, columns text[], at timestamptz) returns void
 language plpgsql stable
 as $$
 declare
   v_bad record;
 begin
   select (d.change).n as id, r.code, r.reason into v_bad
-  from holdfast._dubious_repairs(target, _check_repairs.stage, after, upto, columns, at) d
+  from holdfast._dubious_repairs(queue, target, _check_repairs.stage, after, upto, columns, at) d
     cross join lateral holdfast._repair_refusal(d.change, d.emptied, target, at) r
   where r.code is not null limit 1;
   if found then
@@ -8674,7 +8727,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '5cd25e4a78ed4c1d0605b527db899f2075ac6283f4c230d0830ac420add72cc8', false);
+values (0, 'functions', '4a3b1d29006948889c04b8a97051dbc3d67a6533400d3480c223ba36bdf76ba7', false);
 \else
 do $install$
 begin
@@ -8692,7 +8745,8 @@ begin
             (9, '332976f9a9f93c9f7ce5289337f73c5f0b63ad892af214821e5ac1d7100496b7'),
             (10, '0036a314be45982e884a1a53b527f077b6b395f19bf6cc6a88f280f166a78929'),
             (11, '004fd1f028fde78745be9726081258fcdf1f9173cf2c848028c98140cc686e72'),
-            (0, '5cd25e4a78ed4c1d0605b527db899f2075ac6283f4c230d0830ac420add72cc8')
+            (12, '8294239b6efe8786d1a522a1b69126e35113393d085f2ef5f0dd6a95c2baac93'),
+            (0, '4a3b1d29006948889c04b8a97051dbc3d67a6533400d3480c223ba36bdf76ba7')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
@@ -8704,9 +8758,9 @@ $install$;
 \endif
 commit;
 \if :holdfast_absent
-\echo 'Holdfast is installed, schema version 11.'
+\echo 'Holdfast is installed, schema version 12.'
 \else
-\echo 'This version of Holdfast, schema version 11, is installed already: nothing to do.'
+\echo 'This version of Holdfast, schema version 12, is installed already: nothing to do.'
 \endif
 \set ON_ERROR_STOP :holdfast_stop
 \set QUIET :holdfast_quiet

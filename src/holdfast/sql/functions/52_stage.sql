@@ -11,7 +11,10 @@
 -- The name of a write is taken in the transaction that sends it: whoever comes second, even at the same moment, finds it
 -- taken and sends nothing. Rows of attempts that nobody names are never sent. What killed processes left behind goes with
 -- its stage after a day, by maintain().
--- Lock order: the name, ordering keys, keys, idempotency keys, each by bucket and for the whole write at once; then rows.
+--
+-- The number of a stage is a secret of whoever opened it, as a token is: all senders may insert, and nobody can tell the
+-- numbers of others. Whoever counts, changes, sends or drops the rows of a stage holds it, so that they do not change on the way.
+-- Lock order: the name, stages by number, ordering keys, keys, idempotency keys, each by bucket and for the whole write at once; then rows.
 
 create or replace function holdfast.open_stage(queue text, write_id text, run text, part int) returns bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
@@ -25,8 +28,11 @@ begin
   if exists (select from holdfast.write w where w.queue_id = v_queue.id and w.id = open_stage.write_id) then
     return null;
   end if;
-  insert into holdfast.stage (queue_id, write_id, run, part, opened_at)
-  values (v_queue.id, open_stage.write_id, open_stage.run, open_stage.part, holdfast.now())
+  if open_stage.part is null then
+    perform holdfast._fail('QH230', 'a part has no number', 'Got null.', 'part takes the number of a part of the write.');
+  end if;
+  insert into holdfast.stage (id, queue_id, write_id, run, part, opened_at, opened_by)
+  values (holdfast._token(), v_queue.id, open_stage.write_id, open_stage.run, open_stage.part, holdfast.now(), session_user)
   returning id into v_stage;
   return v_stage;
 end $$;
@@ -42,6 +48,20 @@ begin
   end if;
 end $$;
 comment on function holdfast._check_write is 'Refuse a bad name of a write';
+
+create or replace function holdfast._hold_stages(stages bigint[], queue_id int default null, write_id text default null) returns bigint[]
+language plpgsql volatile
+as $$
+declare
+  v_held bigint[] := array(
+    select t.id from holdfast.stage t where t.id = any (stages) and t.opened_by = session_user
+      and (_hold_stages.queue_id is null or t.queue_id = _hold_stages.queue_id)
+      and (_hold_stages.write_id is null or t.write_id = _hold_stages.write_id) order by t.id for update);
+begin
+  return array(select s from unnest(stages) s where s = any (v_held));
+end $$;
+comment on function holdfast._hold_stages is
+  'Lock those of these stages that this user opened, for this queue and write if they are named; returns them, in the order given';
 
 create or replace function holdfast._suspect(
   message holdfast.staged, max_payload int, log boolean, ordering text, priority_default int, at timestamptz)
@@ -127,6 +147,9 @@ declare
   v_now timestamptz := holdfast.now();
   v_suspect holdfast.staged;
 begin
+  if holdfast._hold_stages(array[check_staged.stage]) = '{}' then
+    return;
+  end if;
   for v_suspect in
     select s.* from holdfast.staged s where s.stage = check_staged.stage and s.n > check_staged.after
       and holdfast._suspect(s, v_queue.max_payload, v_queue.kind = 'log', v_queue.ordering, v_queue.priority_default, v_now) order by s.n
@@ -262,13 +285,17 @@ declare
   v_stored bigint := 0;
   v_xid xid8;
 begin
+  if _send_once.messages is null then
+    perform holdfast._fail('QH231', 'staged messages are missing', 'Got null for their number.', 'messages takes how many there must be.');
+  end if;
   insert into holdfast.write (queue_id, id, messages, sent_at) values (queue.id, _send_once.write_id, _send_once.messages, v_now)
   on conflict do nothing;
   if not found then
     select w.* into v_taken from holdfast.write w where w.queue_id = queue.id and w.id = _send_once.write_id;
   end if;
-  v_all := array(select t.id from holdfast.stage t where t.queue_id = queue.id and t.write_id = _send_once.write_id);
+  v_all := array(select t.id from holdfast.stage t where t.queue_id = queue.id and t.write_id = _send_once.write_id and t.opened_by = session_user);
   if v_taken.id is null then
+    stages := holdfast._hold_stages(stages, queue.id, _send_once.write_id);
     v_singly := holdfast._lock_staged(queue, stages);
     v_lanes := holdfast._staged_lanes(queue, stages);
     -- Of messages with keys each that adds one asks for itself. A replay passes, as in SQL.
@@ -283,12 +310,12 @@ begin
                                   else holdfast._store_staged(queue, v_stage, v_lanes, v_now) end;
     end loop;
     if v_stored is distinct from _send_once.messages then
-      perform holdfast._fail('QH231', 'staged messages are missing', format('%s of %s are there.', v_stored, coalesce(_send_once.messages::text, 'null')),
+      perform holdfast._fail('QH231', 'staged messages are missing', format('%s of %s are there.', v_stored, _send_once.messages),
         'The server was restarted, or the write took over a day: run it again. Nothing was sent.');
     end if;
     perform holdfast._wake(queue);
   end if;
-  perform holdfast._forget_staged(v_all || stages);
+  perform holdfast._forget_staged(v_all);
   return query select coalesce(v_taken.messages, v_stored), v_taken.id is not null;
 end $$;
 comment on function holdfast._send_once is
@@ -329,9 +356,9 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 begin
-  return holdfast._forget_staged(array(select t.id from holdfast.stage t where t.run = drop_staged.run));
+  return holdfast._forget_staged(holdfast._hold_stages(array(select t.id from holdfast.stage t where t.run = drop_staged.run)));
 end $$;
-comment on function holdfast.drop_staged is 'Remove all rows that this run of a write has staged; returns how many';
+comment on function holdfast.drop_staged is 'Remove all rows that this user has staged by this run of a write; returns how many';
 
 create or replace function holdfast._tidy_stages(at timestamptz) returns jsonb language plpgsql volatile
 as $$
@@ -343,7 +370,7 @@ begin
   if not pg_try_advisory_xact_lock(holdfast._stage_lock(), 0) then
     return '{"unstaged": 0, "more": false}';
   end if;
-  v_old := array(select t.id from holdfast.stage t where t.opened_at < at - interval '1 day' order by t.opened_at limit 1000);
+  v_old := array(select t.id from holdfast.stage t where t.opened_at < at - interval '1 day' order by t.opened_at limit 1000 for update skip locked);
   delete from holdfast.staged s where (s.stage, s.n) in (
     select s.stage, s.n from unnest(v_old) o(stage) cross join lateral (
       select s.stage, s.n from holdfast.staged s where s.stage = o.stage order by s.n limit 10000) s limit 10000);

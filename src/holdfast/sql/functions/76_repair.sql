@@ -10,7 +10,7 @@
 -- often and by however many it is asked for. All that redrive keeps and leaves, this keeps and leaves. What a row changes
 -- must be what a send takes; what it leaves alone passes, as in redrive. columns says which columns of the rows count; payload
 -- and body are one of them, and so are key and idempotency_key: to name one is to name both.
--- Lock order: as in redrive: ordering keys, keys, idempotency keys, each by bucket; the lanes of the dead letters; rows.
+-- Lock order: the stage; then as in redrive: ordering keys, keys, idempotency keys, each by bucket; the lanes of the dead letters; rows.
 
 create or replace function holdfast._check_repair(columns text[]) returns void language plpgsql immutable
 as $$
@@ -56,16 +56,19 @@ create or replace function holdfast._changes(mended holdfast.staged, repaired te
 comment on function holdfast._changes is 'A row with what it changes, and nothing else';
 
 create or replace function holdfast._dubious_repairs(
-  target holdfast.queue, stage bigint, after bigint, upto bigint, columns text[], at timestamptz)
+  queue holdfast.queue, target holdfast.queue, stage bigint, after bigint, upto bigint, columns text[], at timestamptz)
 returns table (change holdfast.staged, emptied boolean) language plpgsql stable
 as $$
+declare
+  v_grave int := (select q.id from holdfast.queue q where q.name = queue.dead_letter);
 begin
   return query
     select c.change, c.emptied from (
       select holdfast._changes(s, r.repaired) as change,
              r.repaired && '{payload,body}' and s.payload is null and s.body is null as emptied
       from holdfast.staged s
-        cross join lateral (select m.* from holdfast.message m where m.id = s.n offset 0) m
+        cross join lateral (select m.* from holdfast.message m
+                            where m.id = s.n and m.queue_id = v_grave and m.origin ->> 'queue' = queue.name offset 0) m
         cross join lateral (select holdfast._repaired(m, s, columns) as repaired offset 0) r
       where s.stage = _dubious_repairs.stage and s.n > _dubious_repairs.after and s.n <= _dubious_repairs.upto and r.repaired <> '{}'
       offset 0) c
@@ -95,13 +98,17 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_target holdfast.queue := holdfast._redrive_target(holdfast._queue(check_redrive.queue), check_redrive.target);
+  v_queue holdfast.queue := holdfast._queue(check_redrive.queue);
+  v_target holdfast.queue := holdfast._redrive_target(v_queue, check_redrive.target);
   v_now timestamptz := holdfast.now();
   v_dubious record;
 begin
   perform holdfast._check_repair(columns);
+  if holdfast._hold_stages(array[check_redrive.stage]) = '{}' then
+    return;
+  end if;
   for v_dubious in
-    select d.change, d.emptied from holdfast._dubious_repairs(v_target, check_redrive.stage, check_redrive.after, 9223372036854775807, columns, v_now) d
+    select d.change, d.emptied from holdfast._dubious_repairs(v_queue, v_target, check_redrive.stage, check_redrive.after, 9223372036854775807, columns, v_now) d
   loop
     select r.code, r.reason into check_redrive.code, check_redrive.message
     from holdfast._repair_refusal(v_dubious.change, v_dubious.emptied, v_target, v_now) r;
@@ -119,9 +126,11 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 declare
-  v_found bigint := (select count(*) from holdfast.staged s where s.stage = any (stages));
+  v_found bigint;
   v_twice bigint;
 begin
+  stages := holdfast._hold_stages(stages);
+  v_found := (select count(*) from holdfast.staged s where s.stage = any (stages));
   if v_found is distinct from messages then
     perform holdfast._fail('QH231', 'staged messages are missing', format('%s of %s are there.', v_found, coalesce(messages::text, 'null')),
       'The server was restarted, or the write took over a day: run it again. Nothing was sent.');
@@ -182,8 +191,7 @@ as $$
 begin
   -- What is sent back slowly may take days; maintain() takes stages for abandoned that nobody has touched for one.
   update holdfast.stage t set opened_at = at where t.id = _next_staged.stage and t.opened_at < at - interval '1 hour';
-  perform from holdfast.stage t where t.id = _next_staged.stage;
-  if not found then
+  if holdfast._hold_stages(array[_next_staged.stage]) = '{}' then
     perform holdfast._fail('QH231', 'staged messages are missing', format('There is no stage %s.', coalesce(_next_staged.stage::text, 'null')),
       'The server was restarted, or nobody asked for a day: stage them anew. What was sent back is sent back.');
   end if;
@@ -224,7 +232,7 @@ begin
   select holdfast._first_of_keys(v_target, array_agg(e.id), array_agg(e.origin - 'error')) into v_go
   from holdfast._mended(v_grave, v_queue.name, redrive_staged.stage, v_free, columns) e;
   if v_go <> '{}' and columns <> '{}' then
-    perform holdfast._check_repairs(v_target, redrive_staged.stage, redrive_staged.after, v_ids[cardinality(v_ids)], columns, v_now);
+    perform holdfast._check_repairs(v_queue, v_target, redrive_staged.stage, redrive_staged.after, v_ids[cardinality(v_ids)], columns, v_now);
     perform holdfast._mend(v_grave, v_queue.name, redrive_staged.stage, v_go, columns);
   end if;
   if v_go <> '{}' then
@@ -237,14 +245,15 @@ end $$;
 comment on function holdfast.redrive_staged is
   'Send the next dead letters of a stage back, or to target, with what its rows say of columns: those with the lowest ids above after. stays: why one was not: gone, held or key';
 
-create or replace function holdfast._check_repairs(target holdfast.queue, stage bigint, after bigint, upto bigint, columns text[], at timestamptz) returns void
+create or replace function holdfast._check_repairs(
+  queue holdfast.queue, target holdfast.queue, stage bigint, after bigint, upto bigint, columns text[], at timestamptz) returns void
 language plpgsql stable
 as $$
 declare
   v_bad record;
 begin
   select (d.change).n as id, r.code, r.reason into v_bad
-  from holdfast._dubious_repairs(target, _check_repairs.stage, after, upto, columns, at) d
+  from holdfast._dubious_repairs(queue, target, _check_repairs.stage, after, upto, columns, at) d
     cross join lateral holdfast._repair_refusal(d.change, d.emptied, target, at) r
   where r.code is not null limit 1;
   if found then
