@@ -372,6 +372,7 @@ MIGRATIONS = (
     "0010_lake",
     "0011_replays",
     "0012_stages",
+    "0013_rollups",
 )
 
 

@@ -132,6 +132,7 @@ SCENARIOS: dict[str, Scenario] = {
     "QH703": one_limiter_too_many,
     "QH421": lambda client: client.samples("q", SOON, SOON - timedelta(days=1)),
     "QH422": lambda client: client.maintain(60),
+    "QH803": lambda client: client.rollups("q", bucket=7),
 }
 
 

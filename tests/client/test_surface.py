@@ -24,6 +24,7 @@ from holdfast import (
     QueueStats,
     Record,
     Redriven,
+    Rollup,
     Sample,
     Settlement,
 )
@@ -46,7 +47,7 @@ FOR_TESTS_ONLY = {"set_clock"}
 # For those who read and write in bulk: holdfast.spark calls them itself.
 FOR_BULK_ONLY = {"open_stage", "check_staged", "json_errors", "send_staged", "drop_staged"}
 FOR_BULK_ONLY |= {"scan", "scan_bounds", "check_redrive", "gather_staged", "redrive_staged", "replay_staged"}
-FOR_BULK_ONLY |= {"begin_run", "report_run", "end_run", "writes"}
+FOR_BULK_ONLY |= {"begin_run", "report_run", "end_run", "writes", "put_rollups"}
 FOR_BULK_ONLY |= {"archive_days", "register_lake", "open_batch", "open_batches", "read_batch", "close_batch"}
 OF_THE_CLIENT_ONLY = {"close", "transaction", "bulk_send"}
 FILLED_IN_BY_THE_CLIENT = {"alone"}
@@ -110,6 +111,7 @@ def test_arguments_without_a_default_are_those_that_may_not_be_none(conn: psycop
         (QueueStats, "select * from holdfast.queue_stats('q')"),
         (QueueInfo, "select * from holdfast.queues()"),
         (Sample, "select * from holdfast.samples('q')"),
+        (Rollup, "select * from holdfast.rollups('q')"),
         (PipelineRun, "select * from holdfast.runs()"),
         (Finding, "select * from holdfast.why('q')"),
         (Redriven, "select * from holdfast.redrive('q')"),

@@ -66,6 +66,7 @@ SIGNATURES = {
     "open_batches": "lake uuid",
     "open_stage": "queue text, write_id text, run text, part integer",
     "pause_queue": "queue text",
+    "put_rollups": "queue text, bucket interval, since timestamptz, until timestamptz, rollups jsonb",
     "purge": 'queue text, states text[], "limit" integer = 10000',
     "queue_stats": "queue text",
     "queues": "",
@@ -84,6 +85,8 @@ SIGNATURES = {
     "replay_staged": "queue text, write_id text, stages bigint[], messages bigint",
     "report_run": "run_id bigint, step text?, done bigint?, total bigint?",
     "resume_queue": "queue text",
+    "rollups": "queue text, since timestamptz?, until timestamptz?, bucket interval = '01:00:00'::interval,"
+    ' "limit" integer = 1000',
     "runs": 'pipeline text?, "limit" integer = 100',
     "send": "queue text, payload jsonb?, body bytea?, content_type text?, headers jsonb?, priority integer?,"
     " delay interval?, deliver_at timestamptz?, ttl interval?, expires_at timestamptz?, correlation_id uuid?,"
@@ -146,6 +149,7 @@ RESULTS = {
     "open_batches": "SETOF holdfast.batch",
     "open_stage": "bigint",
     "pause_queue": "boolean",
+    "put_rollups": "integer",
     "purge": "TABLE(purged integer, more boolean)",
     "queue_stats": "SETOF holdfast.stats",
     "queues": "TABLE(queue text, paused boolean, created_at timestamptz, config jsonb, effective jsonb)",
@@ -161,6 +165,11 @@ RESULTS = {
     "replay_staged": "TABLE(sent bigint, repeated boolean)",
     "report_run": "boolean",
     "resume_queue": "boolean",
+    "rollups": "TABLE(start timestamptz, sent bigint, done bigint, failed bigint, dead bigint,"
+    " expired bigint, discarded bigint, retries bigint, waiting_count bigint,"
+    " waiting_p50 double precision, waiting_p95 double precision, waiting_p99 double precision,"
+    " processing_count bigint, processing_p50 double precision, processing_p95 double precision,"
+    " processing_p99 double precision, estimated text[], details jsonb, made_at timestamptz)",
     "runs": "SETOF holdfast.run",
     "samples": "TABLE(began timestamptz, ended timestamptz, sent bigint, done bigint, failed bigint,"
     " dead bigint, expired bigint, discarded bigint, nacked bigint, lapsed bigint, moved bigint,"
@@ -194,6 +203,7 @@ STABLE = {
     "queue_stats",
     "queues",
     "read_batch",
+    "rollups",
     "runs",
     "samples",
     "scan",
@@ -455,6 +465,7 @@ def test_volatile_tables_are_unlogged(conn: Conn, table: str) -> None:
         "tombstone",
         "archive_default",
         "pipeline_run",
+        "rollup",
         "sample",
         "write",
     ],

@@ -41,6 +41,11 @@ def many(message: Any) -> Scenario:
     return lambda engine: engine.value("send_many", queue="q", messages=Jsonb([message]))
 
 
+def put(rollups: Any = None, **arguments: Any) -> Scenario:
+    stretch = {"bucket": "1 h", "since": "2030-01-01Z", "until": "2030-01-01 03:00Z"} | arguments
+    return lambda engine: engine.value("put_rollups", queue="q", **stretch, rollups=Jsonb(rollups or []))
+
+
 def claim_in(level: str) -> Scenario:
     def scenario(engine: Engine) -> None:
         with engine.conn.transaction():
@@ -245,6 +250,18 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH802", "exclusive", lambda engine: engine.value("begin_run", pipeline="load", exclusive=LONG)),
     ("QH802", "parameters", lambda engine: engine.value("begin_run", pipeline="a", parameters=Jsonb([]))),
     ("QH802", "state", lambda engine: engine.value("end_run", run_id=1, state="lost")),
+    ("QH803", "bucket", call("rollups", bucket="2 min")),
+    ("QH803", "no bucket", call("rollups", bucket=None)),
+    ("QH803", "stretch", put(since="2030-01-01 00:30Z")),
+    ("QH803", "backwards", put(until="2029-12-31Z")),
+    ("QH803", "no array", put({"start": 1})),
+    ("QH803", "too many", put([{}] * 1001)),
+    ("QH803", "a number", put([{"start": "2030-01-01Z", "sent": "many"}])),
+    ("QH803", "no start", put([{"sent": 1}])),
+    ("QH803", "outside", put([{"start": "2030-01-02Z"}])),
+    ("QH803", "between", put([{"start": "2030-01-01 00:30Z"}])),
+    ("QH803", "twice", put([{"start": "2030-01-01Z"}] * 2)),
+    ("QH421", "rollups", call("rollups", since="2031-01-01", until="2030-01-01")),
     ("QH802", "figures", lambda engine: engine.value("end_run", run_id=1, state="done", figures=Jsonb(1))),
     ("QH810", "lake", lambda engine: engine.value("open_batches", lake=NOWHERE)),
     ("QH810", "batch", lambda engine: engine.value("read_batch", batch=99)),

@@ -59,6 +59,7 @@ VERBS: dict[str, set[str]] = {
         "message",
         "scan",
         "scan_bounds",
+        "put_rollups",
         "queue_stats",
         "blocked_keys",
         "begin_run",
@@ -75,6 +76,7 @@ VERBS: dict[str, set[str]] = {
         "log_stats",
         "blocked_keys",
         "samples",
+        "rollups",
         "why",
         "runs",
         "now",
@@ -84,14 +86,17 @@ VERBS: dict[str, set[str]] = {
 }
 ROLES = list(VERBS)
 
+LAKE = "01234567-89ab-cdef-0123-456789abcdef"
 # Arguments with which each public function does something, or refuses with an error of ours.
 CALLS: dict[str, str] = {
     "ack": "'q', 1",
+    "archive_days": "",
     "begin_run": "'load'",
     "blocked_keys": "'q'",
     "browse": "'q'",
     "check_redrive": "'q', 1, '{}'",
     "check_staged": "'q', 1",
+    "close_batch": "1, '{}', '{}'",
     "claim": "'q'",
     "claims": "'q', 'c'",
     "configure_defaults": "'{}'",
@@ -117,21 +122,27 @@ CALLS: dict[str, str] = {
     "nack": "'q', 1",
     "next": "'q', 1",
     "now": "",
+    "open_batch": f"'{LAKE}', 'q'",
+    "open_batches": f"'{LAKE}'",
     "open_stage": "'q', 'w', 'a', 0",
     "pause_queue": "'paused'",
     "purge": "'q', '{ready}'",
+    "put_rollups": "'q', '1 h', '2030-01-01Z', '2030-01-02Z', '[]'",
     "queue_stats": "'q'",
     "queues": "",
     "read": "'q'",
     "read_archive": "'q'",
+    "read_batch": "1",
     "redrive": "'q'",
     "redrive_staged": "'q', holdfast.open_stage('q', 'r', 'a', 0)",
+    "register_lake": "'y'",
     "release": "'q', 1",
     "repair": "'q'",
     "replay": "'q'",
     "replay_staged": "'q', 'w', '{}', 0",
     "report_run": "1",
     "resume_queue": "'paused'",
+    "rollups": "'q'",
     "runs": "",
     "samples": "'q'",
     "scan": "'q', 'ready', 1, 2",
@@ -151,7 +162,7 @@ CALLS: dict[str, str] = {
 
 @pytest.fixture(scope="module")
 def admin(server_url: str, template_database: str) -> Iterator[Conn]:
-    """A superuser's session in a database with three queues, and one login user for each role."""
+    """A superuser's session in a database with some queues, and one login user for each role."""
     with (
         fresh_database(server_url, template_database) as url,
         psycopg.connect(url, autocommit=True) as connection,
@@ -164,6 +175,11 @@ def admin(server_url: str, template_database: str) -> Iterator[Conn]:
         engine.create("blocked", ordering="strict", on_dead="block", max_deliveries=1)
         engine.send(1, queue="blocked")
         engine.settle("nack", engine.claim_one(queue="blocked")["token"], queue="blocked")
+        engine.create("kept", keep=["done"])
+        engine.send(1, queue="kept")
+        engine.settle("ack", engine.claim_one(queue="kept")["token"], queue="kept")
+        connection.execute("insert into holdfast.lake (id, place, made_at) values (%s, 'x', %s)", [LAKE, T0])
+        engine.rows("open_batch", lake=LAKE, queue="kept")
         for role in ROLES:
             user = sql.Identifier(f"try_{role}")
             connection.execute(sql.SQL("create role {} login").format(user))

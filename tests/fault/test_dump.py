@@ -46,9 +46,9 @@ where (a.answer).settled <> '{}'
 """
 EMPTY_EVERYTHING = """
 truncate holdfast.message, holdfast.lease, holdfast.gap, holdfast.boot, holdfast.tally, holdfast.inbox,
-  holdfast.sample, holdfast.probe, holdfast.log, holdfast.tombstone, holdfast.limiter, holdfast.archive,
-  holdfast.stage, holdfast.staged, holdfast.write, holdfast.lane, holdfast.queue, holdfast.defaults,
-  holdfast.pipeline_run, holdfast.lake, holdfast.lake_batch, holdfast.migration
+  holdfast.sample, holdfast.rollup, holdfast.probe, holdfast.log, holdfast.tombstone, holdfast.limiter,
+  holdfast.archive, holdfast.stage, holdfast.staged, holdfast.write, holdfast.lane, holdfast.queue,
+  holdfast.defaults, holdfast.pipeline_run, holdfast.lake, holdfast.lake_batch, holdfast.migration
 """
 
 

@@ -222,6 +222,24 @@ def test_the_summary_says_what_an_operator_needs() -> None:
     ) in text
 
 
+def test_durations_that_are_estimates_are_marked_and_make_no_queue_the_slowest() -> None:
+    sampled = Total("fast", Counts(done=9), Spread(9, 0.01, 60.0, 60.0), Spread(), estimated=("waiting",))
+    exact = Total("slow", Counts(done=1), Spread(1, 2.0, 2.0, 2.0), Spread())
+
+    text = words(render(small(totals=[sampled, exact])))
+
+    assert "fast: 9 done, p95 waiting ~1 min." in text
+    assert "2 sp95 waitingin slow, the slowest" in text
+
+
+def test_an_objective_that_was_kept_over_all_says_so() -> None:
+    kept = Kept(Objective("q", "waiting", 95, 30.0), (Burn(SINCE, 100, 6), Burn(SINCE + HOUR, 100, 0)))
+
+    text = words(render(small(totals=[Total("q", Counts(done=1))], objectives=[kept])))
+
+    assert "Kept over all, but missed at times: waiting p95 < 30 s, in 1 of 2 hours; burn 0.60." in text
+
+
 def test_messages_that_failed_only_at_first_are_told_of() -> None:
     total = Total("q", Counts(sent=10, done=10), erring=4)
     failures = [

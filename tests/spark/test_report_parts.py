@@ -65,7 +65,7 @@ def test_a_stretch_of_time_is_a_day_or_from_one_time_to_another() -> None:
     assert stretch(DAY, timedelta(minutes=5)) == "18 Nov, 00:00–00:05"
     assert [step(timedelta(minutes=n)) for n in (1, 5, 60, 1440)] == [
         "minute",
-        "5-minute step",
+        "step",
         "hour",
         "day",
     ]

@@ -29,6 +29,7 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "alone": "boolean",
         "before": "bigint",
         "body": "bytea",
+        "bucket": "interval",
         "budget": "interval",
         "burst": "integer",
         "config": "jsonb",

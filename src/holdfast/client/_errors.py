@@ -58,7 +58,8 @@
     │   └── TooManyLimitersError        QH703  503
     ├── RunError
     │   ├── RunInProgressError          QH801  409
-    │   └── InvalidRunError             QH802  422
+    │   ├── InvalidRunError             QH802  422
+    │   └── InvalidRollupError          QH803  422
     └── LakeError
         ├── InvalidBatchError           QH810  422
         └── BatchConflictError          QH811  409
@@ -487,6 +488,13 @@ class InvalidRunError(RunError):
     http_status = 422
 
 
+class InvalidRollupError(RunError):
+    """Buckets do not have this size, or a rollup is not in its place or can't be read."""
+
+    name = "invalid_rollup"
+    http_status = 422
+
+
 class LakeError(HoldfastError):
     """Messages cannot go to a lake so."""
 
@@ -557,6 +565,7 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH703": TooManyLimitersError,
         "QH801": RunInProgressError,
         "QH802": InvalidRunError,
+        "QH803": InvalidRollupError,
         "QH810": InvalidBatchError,
         "QH811": BatchConflictError,
     }

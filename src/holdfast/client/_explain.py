@@ -20,12 +20,13 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
         ),
         "holdfast_consumer": frozenset(
             {"claim", "next", "ack", "nack", "release", "extend", "held", "holders", "claims", "listen"}
-            | {"read", "read_archive", "scan", "scan_bounds"}
+            | {"read", "read_archive", "scan", "scan_bounds", "put_rollups"}
             | {"begin_run", "report_run", "end_run", "runs"}
             | {"log_stats", "browse", "message", "queue_stats", "blocked_keys", "fast_mode", "now"}
         ),
         "holdfast_monitor": frozenset(
-            {"queue_stats", "queues", "leases", "log_stats", "blocked_keys", "samples", "why", "runs", "now"}
+            {"queue_stats", "queues", "leases", "log_stats", "blocked_keys", "samples", "rollups"}
+            | {"why", "runs", "now"}
         ),
     }
 )

@@ -173,6 +173,34 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rollup:
+    """What happened in a queue in a bucket of time. Percentiles are in seconds.
+
+    estimated: the figures that come from the samples. details: errors, keys, consumers, objectives.
+    """
+
+    start: datetime
+    sent: int
+    done: int
+    failed: int
+    dead: int
+    expired: int
+    discarded: int
+    retries: int
+    waiting_count: int
+    waiting_p50: float | None
+    waiting_p95: float | None
+    waiting_p99: float | None
+    processing_count: int
+    processing_p50: float | None
+    processing_p95: float | None
+    processing_p99: float | None
+    estimated: list[str]
+    details: dict[str, Json]
+    made_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRun:
     """A run of a pipeline: what it was told, how far it is, how it ended."""
 

@@ -29,6 +29,7 @@ from holdfast.client._types import (
     QueueStats,
     Redriven,
     Replayed,
+    Rollup,
     Sample,
     Settlement,
 )
@@ -323,6 +324,19 @@ class AsyncVerbs(AsyncLogVerbs):
     ) -> list[Sample]:
         """What happened in a queue, minute by minute; by default in the last hour."""
         return await self._records(Sample, "samples", queue=queue, since=since, until=until)
+
+    async def rollups(
+        self,
+        queue: str,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        bucket: Duration | None = None,
+        limit: int | None = None,
+    ) -> list[Rollup]:
+        """What the pipeline insights found out about a queue, by buckets of an hour, or of another size."""
+        return await self._records(
+            Rollup, "rollups", queue=queue, since=since, until=until, bucket=bucket, limit=limit
+        )
 
     async def runs(self, pipeline: str | None = None, limit: int | None = None) -> list[PipelineRun]:
         """The runs of a pipeline, or of all, the newest first."""

@@ -30,6 +30,7 @@ from holdfast.client._types import (
     QueueStats,
     Redriven,
     Replayed,
+    Rollup,
     Sample,
     Settlement,
 )
@@ -322,6 +323,19 @@ class Verbs(LogVerbs):
     ) -> list[Sample]:
         """What happened in a queue, minute by minute; by default in the last hour."""
         return self._records(Sample, "samples", queue=queue, since=since, until=until)
+
+    def rollups(
+        self,
+        queue: str,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        bucket: Duration | None = None,
+        limit: int | None = None,
+    ) -> list[Rollup]:
+        """What the pipeline insights found out about a queue, by buckets of an hour, or of another size."""
+        return self._records(
+            Rollup, "rollups", queue=queue, since=since, until=until, bucket=bucket, limit=limit
+        )
 
     def runs(self, pipeline: str | None = None, limit: int | None = None) -> list[PipelineRun]:
         """The runs of a pipeline, or of all, the newest first."""

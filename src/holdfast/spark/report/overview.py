@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .charts import sparkline
 from .figures import Counts, Figures, Spread, Total
@@ -10,7 +10,7 @@ from .markup import Child, Markup, name, tag
 from .summary import busiest, sentences
 from .tables import Column, table
 from .timeline import Point
-from .words import NOTHING, compact, duration, number, percent, plural, step
+from .words import NOTHING, compact, duration, number, percent, plural, roughly, step
 
 MOST_QUEUES = 200  # rows of the list
 HAPPENED = (
@@ -92,12 +92,25 @@ def _tile(label: str, value: str, remark: str, *, bad: bool = False) -> Markup:
 
 
 def _slowest(measure: str, totals: Sequence[Total]) -> Markup:
-    spreads: list[tuple[Spread, str]] = [(getattr(total, measure), total.queue) for total in totals]
-    found = [(spread.p95, queue) for spread, queue in spreads if spread.p95 is not None]
-    if not found:
+    measured = [total for total in totals if _spread(total, measure).p95 is not None]
+    if not measured:
         return _tile(f"p95 {measure}", NOTHING, "not known")
-    slowest, queue = max(found)
-    return _tile(f"p95 {measure}", duration(slowest), "" if len(totals) == 1 else f"in {queue}, the slowest")
+    # An estimate does not tell which queue is the slowest.
+    exact = [total for total in measured if measure not in total.estimated]
+    slowest = max(exact or measured, key=lambda total: (_spread(total, measure).p95 or 0, total.queue))
+    where = "" if len(totals) == 1 else f"in {slowest.queue}, the slowest"
+    value = _worded(slowest, measure)(_spread(slowest, measure).p95)
+    return _tile(f"p95 {measure}", value, where)
+
+
+def _spread(total: Total, measure: str) -> Spread:
+    found: Spread = getattr(total, measure)
+    return found
+
+
+def _worded(total: Total, measure: str) -> Callable[[float | None], str]:
+    """How a duration of a queue is put."""
+    return roughly if measure in total.estimated else duration
 
 
 def _promises(figures: Figures) -> Markup:
@@ -130,8 +143,8 @@ def _took(total: Total) -> list[Child]:
     now = (live.ready, live.in_flight, live.scheduled, live.blocked) if live else None
     return [
         name(total.queue),
-        *map(duration, (waiting.p50, waiting.p95, waiting.p99)),
-        *map(duration, (processing.p50, processing.p95, processing.p99)),
+        *map(_worded(total, "waiting"), (waiting.p50, waiting.p95, waiting.p99)),
+        *map(_worded(total, "processing"), (processing.p50, processing.p95, processing.p99)),
         *(map(_count, now) if now else (NOTHING,) * 4),
         duration(age),
     ]

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from .figures import Failure, Figures, Kept, Live, Total
 from .markup import shortened
-from .words import duration, number, percent, plural, step
+from .words import duration, number, percent, plural, roughly, step
 
 MOST_SENTENCES = 8  # queues that are told of
 LONGEST_NAME = 90  # characters of a failure in a sentence
@@ -49,7 +49,8 @@ def _what_happened(total: Total) -> str:
     ]
     for name, spread in (("waiting", total.waiting), ("processing", total.processing)):
         if spread.p95 is not None:
-            facts.append(f"p95 {name} {duration(spread.p95)}")
+            worded = roughly if name in total.estimated else duration
+            facts.append(f"p95 {name} {worded(spread.p95)}")
     if not (counts.sent or counts.ended):
         return "nothing happened."
     return ", ".join(facts) + "."
@@ -70,7 +71,8 @@ def _what_failed(total: Total, failures: Sequence[Failure]) -> Iterator[str]:
 
 def _what_was_missed(kept: Kept, step: str) -> str:
     of_all = f"{number(len(kept.missed))} of {plural(len(kept.burns), step)}"
-    return f"Missed: {promise(kept)}, in {of_all}; burn {kept.overall:.2f}."
+    verdict = "Missed" if kept.overall > 1 else "Kept over all, but missed at times"
+    return f"{verdict}: {promise(kept)}, in {of_all}; burn {kept.overall:.2f}."
 
 
 def _what_waits(live: Live) -> Iterator[str]:

@@ -36,6 +36,11 @@ def duration(seconds: float | None) -> str:
     return f"{round(seconds)} s"
 
 
+def roughly(seconds: float | None) -> str:
+    """~10 ms: a duration that is an estimate."""
+    return NOTHING if seconds is None else f"~{duration(seconds)}"
+
+
 def percent(share: float) -> str:
     """96 %; small shares keep a digit."""
     value = 100 * share
@@ -74,9 +79,9 @@ def length(bucket: timedelta) -> str:
 
 
 def step(bucket: timedelta) -> str:
-    """hour, 5-minute step: a bucket as a noun."""
+    """A bucket as a noun: hour; or step, if there is no word for it."""
     count, noun = length(bucket).rstrip("s").split()
-    return noun if count == "1" else f"{count}-{noun} step"
+    return noun if count == "1" else "step"
 
 
 def _digits(value: float) -> str:

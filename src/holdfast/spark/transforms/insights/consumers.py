@@ -15,10 +15,10 @@ FIELDS = ("consumer", "messages", "failures", *QUANTILES)
 
 
 def compared(cells: DataFrame, by: Sequence[str], most: int) -> DataFrame:
-    """The busiest consumers of each group, as the array column `consumers`."""
+    """The busiest consumers of each group, as the array column `consumers`. Samples know of none."""
     processing = F.col("measure") == "processing"
     counted = (
-        cells.where(F.col("measure").isin("processing", "failures"))
+        cells.where(F.col("measure").isin("processing", "failures") & ~F.col("sampled"))
         .groupBy(*by, F.col("label").alias("consumer"), "measure", "bin")
         .agg(F.sum("n").alias("n"))
         .groupBy(*by, "consumer")

@@ -21,6 +21,11 @@ ENDED = (
     "ordering_key",
     "last_error",
 )
+TYPES = (
+    "id BIGINT, queue STRING, outcome STRING, enqueued_at TIMESTAMP, claimed_at TIMESTAMP,"
+    " ended_at TIMESTAMP, deliveries INT, failures INT, consumer STRING, ordering_key STRING,"
+    " last_error STRING"
+)
 # What has to be read for that.
 ARCHIVED = ("id", "queue", "state", *ENDED[3:])
 BURIED = ("enqueued_at", "last_error", "origin")
