@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import typer
 
-from . import _history, function, load
+from . import _history, function, load, stream
 from ._jobs import Jobs
 
-JOBS = (load, function)
+JOBS = (load, stream, function)
 
 app = typer.Typer(help="Spark jobs over queues.", no_args_is_help=True)
 run = typer.Typer(cls=Jobs, help="Run a pipeline.", no_args_is_help=True)
