@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.spark.pipelines._needs import Reads, Sends
 from holdfast.spark.pipelines._pipeline import PipelineError
 from holdfast.spark.pipelines.stream import Stream
 
@@ -56,6 +57,14 @@ def test_two_runs_with_one_checkpoint_exclude_each_other() -> None:
     assert a_stream().exclusive == a_stream(to="elsewhere", checkpoint="/data/./c").exclusive
     assert a_stream().exclusive != a_stream(checkpoint="/b").exclusive
     assert a_stream(checkpoint="s3a://b/c").exclusive == "stream s3a://b/c"
+
+
+def test_it_needs_the_queues_that_it_reads_and_sends_to() -> None:
+    archive = a_stream(mode="tail", options={"state": "archive"}, to="/data/lake")
+
+    assert a_stream().needs == [Reads("q", "ready"), Sends("out")]
+    assert a_stream(mode="tail", to=None, to_table="t").needs == [Reads("q", "log")]
+    assert archive.needs == [Reads("q", "archive")]
 
 
 def test_the_page_shows_the_example_that_is_tested() -> None:

@@ -19,7 +19,6 @@ from holdfast.spark.table_sink import TableWriter
 from ._pipeline import FORMAT, PipelineError, Run
 from .function import is_folder
 
-READY = "select ready from holdfast.queue_stats(%s)"
 BATCH_FILE = re.compile(r"([0-9]+)(?:\.compact)?")
 
 
@@ -54,9 +53,8 @@ class QueueSink:
         self._queue = queue
 
     def check(self, schema: StructType, checkpoint: str) -> None:
-        """Refuse columns that no message has, and a queue that is not there."""
+        """Refuse columns that no message has."""
         check_columns(schema)
-        refuse_missing(self._run, self._queue)
 
     def writer(self, frame: DataFrame) -> DataStreamWriter:
         """Into the queue."""
@@ -139,12 +137,6 @@ def sink_of(
         expected = " or ".join(found.modes)
         raise PipelineError(f"--output-mode: got {output_mode} for {table or to}; expected {expected}")
     return found
-
-
-def refuse_missing(run: Run, queue: str) -> None:
-    """Refuse a queue that is not there."""
-    with run.database() as connection:
-        connection.execute(READY, [queue])
 
 
 def _latest(spark: SparkSession, folder: str) -> int:

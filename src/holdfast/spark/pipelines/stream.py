@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,12 +23,15 @@ from holdfast.spark.stream import stream_columns
 from holdfast.spark.transforms.stream import counted, through_sql
 
 from ._call import called, found
+from ._needs import Need, Reads, Sends
 from ._pipeline import FORMAT, PipelineError, Run
 from ._progress import Progress, Teller
-from ._sinks import READY, refuse_missing, sink_of
+from ._sample import sample
+from ._sinks import sink_of
+from .function import is_folder
 
-SAMPLE = 5  # rows that a dry run shows
-TRIED = 1_000  # messages that it takes them from
+READY = "select ready from holdfast.queue_stats(%s)"
+TRIED = 1_000  # messages from which a dry run takes the rows that it shows
 POLL_SECONDS = 0.2
 PAUSE = 0.02  # seconds, while the last batch is waited for
 LISTENING = 10.0  # seconds for what Spark has still to tell
@@ -67,6 +70,19 @@ class Stream:
         if "://" in self.checkpoint:
             return f"stream {self.checkpoint}"
         return f"stream {gethostname()} {Path(self.checkpoint).absolute()}"
+
+    @property
+    def needs(self) -> Sequence[Need]:
+        """The source, and the queue to send to, if it is one."""
+        source = Reads(self.source, self.state)
+        return [source, Sends(self.to)] if self.to and not is_folder(self.to) else [source]
+
+    @property
+    def state(self) -> str:
+        """The state of messages that the stream reads, as a batch read calls it."""
+        if self.mode == "consume":
+            return "ready"
+        return "archive" if self.parsed("unknown").state == "archive" else "log"
 
     @property
     def target(self) -> str:
@@ -133,7 +149,6 @@ class Streaming:
     def planned(self) -> DataFrame:
         """The rows that go to the sink, which takes them."""
         stream = self._stream
-        refuse_missing(self._run, stream.source)
         options = {**self._run.database_option, **stream.read_options(), "stop_file": str(self._stop)}
         messages = self._session.readStream.format(FORMAT).options(**options).load(stream.source)
         frame = self._transformed(messages)
@@ -146,12 +161,12 @@ class Streaming:
         """What would be written, shown on messages that are there. Nothing is claimed."""
         stream = self._stream
         with self._run.step("trying it on some messages"):
-            rows = self._transformed(self._waiting()).limit(SAMPLE).collect()
+            rows = sample(self._transformed(self._waiting()))
         return {
             "from": stream.source,
             "to": stream.target,
             "schema": frame.schema.simpleString(),
-            "sample": [str(row.asDict(recursive=True)) for row in rows],
+            "sample": rows,
         }
 
     def done(self, frame: DataFrame) -> Mapping[str, Any]:
@@ -174,8 +189,7 @@ class Streaming:
     def _waiting(self) -> DataFrame:
         """Some messages as the stream would have them, by a batch read."""
         parsed = self._stream.parsed(self._run.url.reveal())
-        state = "ready" if parsed.mode == "consume" else "archive" if parsed.state == "archive" else "log"
-        options = {"state": state, "columns": ",".join(parsed.columns or stream_columns(parsed))}
+        options = {"state": self._stream.state, "columns": ",".join(parsed.columns or stream_columns(parsed))}
         given = self._stream.read_options()
         options |= {name: given[name] for name in given if name.startswith("payload")}
         reader = self._session.read.format(FORMAT).options(**self._run.database_option, **options)
