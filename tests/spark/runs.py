@@ -63,5 +63,7 @@ def borrowed(spark: SparkSession) -> OpenSession:
 
 @contextmanager
 def lent(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session as it is."""
+    """The session as it is, active in the thread of the run as one that is made there would be."""
+    jvm: Any = spark.sparkContext._jvm
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
     yield spark

@@ -9,6 +9,7 @@
 5. A restart goes on with what was claimed before: the same messages, delivered no more often.
 6. A drain ends, with an empty queue, though others go on sending.
 7. Limits hold; waiting is bounded and ends with a send.
+8. Told to stop, a stream works off what it has claimed, acks it, and claims no more.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ import time
 from collections import Counter
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, ClassVar
 
 import psycopg
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
+from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from tests.engine.engine import T0, Engine
@@ -300,3 +303,44 @@ def test_an_offset_shows_the_claim(database_url: str, engine: Engine) -> None:
     assert (offset["queue"], offset["batch"], claim["messages"]) == ("q", 1, 2)
     assert len(engine.rows("held", queue="q", token=int(claim["token"]))) == 2
     run.stop()
+
+
+def test_a_stream_that_is_told_to_stop_acks_what_is_done_and_claims_no_more(
+    database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    engine.send_numbers(30)
+    disk = Disk()
+    told = tmp_path / "stop"
+    run = FakeEngine(lambda: reader(database_url, stop_file=told), disk)
+    run.step(limit=ReadMaxRows(10))
+
+    told.touch()
+    batches = run.drain()
+    run.stop()
+
+    assert batches == 0
+    assert len(list(disk.rows())) == 10
+    assert (engine.stats()["in_flight"], engine.stats()["ready"]) == (0, 20)
+
+
+def test_a_stream_that_is_told_to_stop_works_off_what_was_claimed_for_it(
+    database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    engine.send_numbers(30)
+    disk = Disk()
+    told = tmp_path / "stop"
+
+    def make() -> DataSourceStreamReader:
+        return reader(database_url, stop_file=told)
+
+    first = FakeEngine(make, disk)
+    first.step(limit=ReadMaxRows(10))
+    first.stop()
+    with pytest.raises(Crashed):
+        FakeEngine(make, disk).step("asked", limit=ReadMaxRows(10))
+
+    told.touch()
+    finish(make, disk)
+
+    assert len(list(disk.rows())) == 20
+    assert (engine.stats()["in_flight"], engine.stats()["ready"]) == (0, 10)

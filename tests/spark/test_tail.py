@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, ClassVar
 
 import psycopg
@@ -286,3 +287,21 @@ def test_ranges_are_even_and_whole(
     span: tuple[int, int], wanted: int | None, expected: list[tuple[int, int]]
 ) -> None:
     assert [part.value for part in ranges(*span, wanted)] == expected
+
+
+def test_a_tail_that_is_told_to_stop_reads_no_further(
+    database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    engine.create("log", kind="log")
+    sent, disk = engine.send_numbers(10, queue="log"), Disk()
+    told = tmp_path / "stop"
+    run = FakeEngine(tail(database_url, stop_file=told), disk)
+    run.step()
+    engine.send_numbers(5, queue="log")
+
+    told.touch()
+    batches = run.drain()
+    run.stop()
+
+    assert batches == 0
+    assert read(disk) == sent

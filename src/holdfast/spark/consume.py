@@ -166,7 +166,7 @@ class Consumer:
             claims = self._claims.adopt(place.next(()))
             for claim in claims:
                 self._claims.extend(claim)
-        if not claims:
+        if not claims and not self._options.stopping:
             claims = self._drawn(place.next(()), most) if self._until else self._awaited(place.next(()), most)
         self._known = place.next(claims) if claims else place
         if claims:

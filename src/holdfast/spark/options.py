@@ -100,6 +100,12 @@ class Options:
     retry_for: float = 300.0
     start: str = "earliest"
     on_gap: str = "fail"
+    stop_file: str | None = None
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a stream was told to begin no more batches."""
+        return self.stop_file is not None and os.path.exists(self.stop_file)
 
     @classmethod
     def parse(cls, given: Mapping[str, str], use: Use) -> Options:
@@ -237,6 +243,7 @@ READERS: Mapping[str, Callable[[str, str], Any]] = MappingProxyType(
         "retry_for": duration(0, 86_400),
         "start": matching(START, "earliest, latest or a sequence number"),
         "on_gap": choice(("fail", "skip")),
+        "stop_file": text,
     }
 )
 USES: Mapping[str, frozenset[Use]] = MappingProxyType(
@@ -262,6 +269,7 @@ USES: Mapping[str, frozenset[Use]] = MappingProxyType(
         "retry_for": frozenset({Use.READ_STREAM, Use.WRITE, Use.WRITE_STREAM}),
         "start": frozenset({Use.READ_STREAM}),
         "on_gap": frozenset({Use.READ_STREAM}),
+        "stop_file": frozenset({Use.READ_STREAM}),
     }
 )
 # What Spark itself puts among the options of a stream.

@@ -98,6 +98,8 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """As far as it is safe to read. If there is nothing new, it takes its time to say so."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         follower, place = self._follower, self._checked(start)
+        if follower.options.stopping:
+            return place
         deadline = time.monotonic() + (0 if self._finishing else follower.options.wait)
         while True:
             found = follower.retried(lambda: follower.ahead(place, most))

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import typer
 
-from . import _history, archive, function, insights, load, redrive, replay
+from . import _history, archive, function, insights, load, redrive, replay, stream
 from ._jobs import Jobs
 
-JOBS = (load, archive, insights, redrive, replay, function)
+JOBS = (load, archive, insights, redrive, replay, stream, function)
 
 app = typer.Typer(help="Spark jobs over queues.", no_args_is_help=True)
 run = typer.Typer(cls=Jobs, help="Run a pipeline.", no_args_is_help=True)
