@@ -24,11 +24,14 @@ help: ## this list
 
 # --- what people want -------------------------------------------------------------------------
 
-.PHONY: run spark test verify bench-engine bench-spark
+.PHONY: run spark demo test verify bench-engine bench-spark
 run: $(READY) ## set up, then run Holdfast with its own PostgreSQL (data in ./.holdfast)
 	$(BIN)/holdfast up
 
 spark: $(SPARK) ## add to it what pipelines need: Spark, and Java for a machine that has none
+
+demo: $(SPARK) ## 200,000 orders from files to a report, in two minutes (files in ./.demo)
+	$(BIN)/python -m examples.demo $(DEMO_ARGS)
 
 test: check debian/pgbouncer ## set up, then lint, types and the test suite (< 15 minutes)
 	$(PYTEST) -m "not verify"
@@ -96,7 +99,7 @@ $(DEV): $(SPARK)
 	touch $@
 
 clean: ## remove what make made, except the data in .holdfast
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .demo build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Debian packages that only tests and benchmarks need. As root they are installed; others are told what to ask for.
