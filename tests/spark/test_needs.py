@@ -26,6 +26,7 @@ from holdfast.spark.pipelines._pipeline import Pipeline, PipelineError
 from holdfast.spark.pipelines._runner import Runner
 from holdfast.spark.pipelines.archive import Archive
 from holdfast.spark.pipelines.function import Function
+from holdfast.spark.pipelines.insights import Insights
 from holdfast.spark.pipelines.load import Load
 from holdfast.spark.sink import MessageWriter
 from holdfast.spark.source import MessageReader
@@ -83,10 +84,11 @@ def test_a_missing_queue_ends_a_run_before_spark_starts(
     into = Function(function="builtins:id", source="q", to="nowhere")
     out_of = Function(function="builtins:id", source="nowhere", to="q")
     away = Archive(lake=str(tmp_path), queues=["q", "nowhere"])
+    about = Insights(queues=["q", "nowhere"], report=str(tmp_path / "report.html"))
 
-    assert [type(ended(each, database_url, dry_run=dry_run)) for each in (load, into, out_of, away)] == [
-        QueueNotFoundError
-    ] * 4
+    pipelines: list[Pipeline] = [load, into, out_of, away, about]
+    found = [type(ended(each, database_url, dry_run=dry_run)) for each in pipelines]
+    assert found == [QueueNotFoundError] * len(pipelines)
     assert queue.rows("runs") == []
 
 

@@ -25,6 +25,7 @@ from holdfast.spark.transforms.insights.slo import promised
 
 from . import _rollups
 from ._figures import Gathered, totals
+from ._needs import Finds, Need, Reads
 from ._pipeline import PipelineError, Run, fingerprint
 from ._sources import Moment, Queue, coverage, moment
 
@@ -68,6 +69,11 @@ class Insights:
             raise PipelineError(f"--report: got {self.report}; expected a file in a folder that is there")
         if not (self.report or self.output or self.rollups):
             raise PipelineError("got nothing to write; expected a report, rollups or --output")
+
+    @property
+    def needs(self) -> Sequence[Need]:
+        """The lake, which may know queues that are gone; without one, the queues."""
+        return [Finds(self.lake)] if self.lake else [Reads(queue, "archive") for queue in self.queues]
 
     def run(self, run: Run) -> Mapping[str, Any]:
         """Read, count, and write what comes out."""
