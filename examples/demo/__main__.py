@@ -31,8 +31,9 @@ CONFIGURATION = {
     "max_deliveries": 3,
     "keep": ["done", "discarded"],
 }
-BAD_AMOUNT = "last_error like 'could not convert%'"
+BAD_AMOUNT = "payload ->> 'amount' like '%,%'"
 REPAIR = "payload.amount = replace(payload:amount::string, ',', '.')"
+UNLUCKY = "did not answer"
 SAMPLE_SECONDS = 90
 console = Console(highlight=False)
 
@@ -67,8 +68,10 @@ class Demo:
         self.command(
             *("pipeline", "run", "redrive", QUEUE, "--where", BAD_AMOUNT, "--set", REPAIR),
         )
+        title("Those that only had bad luck go back as they are")
+        self.command("dead", "redrive", QUEUE, "--error", UNLUCKY)
         work_off(self.url, QUEUE)
-        title("Nobody can repair the others: discard them")
+        title("Nobody can repair orders without a country: discard them")
         self.discard_dead()
         both = ("--queue", QUEUE, "--queue", GRAVE)
         lake, report = self.folder / "lake", self.folder / "report.html"
@@ -77,7 +80,7 @@ class Demo:
         title("Look at it: one HTML file")
         self.await_sample()
         self.command(
-            *("pipeline", "run", "insights", *both, "--lake", str(lake), "--since", "15m"),
+            *("pipeline", "run", "insights", *both, "--lake", str(lake), "--since", "10m"),
             *("--objective", f"{QUEUE}: processing p95 < 1s", "--report", str(report)),
         )
         title("Done")

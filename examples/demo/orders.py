@@ -51,4 +51,5 @@ def company(random: Random) -> str | None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]), int(sys.argv[2]))
+    place, count = Path(sys.argv[1]), int(sys.argv[2])
+    print(f"{count:,} orders, {write(place, count) / 1_000_000:,.1f} MB, in {place}")
