@@ -92,5 +92,5 @@ def test_the_commands_of_the_tutorial_do_what_it_says(database_url: str, tmp_pat
 
     executed(["bash", "-c", script], url=database_url, folder=tmp_path)
 
-    check_lake(tmp_path / "tutorial" / "lake", "orders")
-    check_report(tmp_path / "tutorial" / "report.html", "orders")
+    check_lake(tmp_path / "tutorial" / "lake", "shop")
+    check_report(tmp_path / "tutorial" / "report.html", "shop")
