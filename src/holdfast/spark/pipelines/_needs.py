@@ -1,4 +1,4 @@
-"""What a pipeline needs: queues, rights and local files, looked for before Spark starts, which takes long."""
+"""What a pipeline needs: queues, rights, files. Looked for before Spark starts, which takes long."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from typing import Protocol, runtime_checkable
 from holdfast.client._schema import check_schema
 from holdfast.spark._access import (
     check_archivable,
+    check_condition,
     check_readable,
     check_redrivable,
     check_replayable,
     check_sendable,
 )
-from holdfast.spark._database import calls
+from holdfast.spark._database import DatabaseError, LostConnectionError, calls
+from holdfast.spark._where import checked_condition
 from holdfast.spark.options import Secret
 
 from ._pipeline import PipelineError
@@ -27,6 +29,8 @@ OTHER_FILES_SETTING = "spark.hadoop.fs.default"
 PATTERN = frozenset("*?")
 # Patterns that Spark knows and we do not, or not in the same way.
 FOREIGN_PATTERN = frozenset("[]{}\\")
+
+IN_POSTGRESQL = "Hint: --where is PostgreSQL's SQL: payload ->> 'country' = 'DE'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,29 @@ class Reads:
     def check(self, ground: Ground) -> None:
         """Look for the queue, and the right."""
         check_readable(ground.url, self.queue, self.state)
+
+
+@dataclass(frozen=True, slots=True)
+class Selects:
+    """A condition over the messages of a queue that is read; none: all of them."""
+
+    queue: str
+    state: str
+    condition: str | None
+
+    def check(self, ground: Ground) -> None:
+        """Let PostgreSQL say what it thinks of it."""
+        if self.condition is None:
+            return
+        try:
+            check_condition(ground.url, self.queue, self.state, checked_condition(self.condition))
+        except ValueError as error:
+            raise PipelineError(f"--where: got {self.condition!r}; {error}\n{IN_POSTGRESQL}") from None
+        except LostConnectionError:
+            raise
+        except DatabaseError as error:
+            told = str(error).partition("\n")[0]  # below it, the statement that was made of the condition
+            raise PipelineError(f"--where: {told} [{error.sqlstate}]\n{IN_POSTGRESQL}") from None
 
 
 @dataclass(frozen=True, slots=True)
