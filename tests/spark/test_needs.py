@@ -30,6 +30,7 @@ from holdfast.spark.pipelines.function import Function
 from holdfast.spark.pipelines.insights import Insights
 from holdfast.spark.pipelines.load import Load
 from holdfast.spark.pipelines.redrive import Redrive
+from holdfast.spark.pipelines.stream import Stream
 from holdfast.spark.sink import MessageWriter
 from holdfast.spark.source import MessageReader
 from holdfast.spark.stream_sink import BatchWriter
@@ -56,6 +57,10 @@ def reader_url(database_url: str, conn: psycopg.Connection[tuple[object, ...]]) 
 @pytest.fixture
 def ground(database_url: str) -> Ground:
     return Ground(Secret(database_url))
+
+
+def to_table(table: str) -> Stream:
+    return Stream(source="q", to_table=table, checkpoint="nowhere")
 
 
 def ended(pipeline: Pipeline, url: str, *, dry_run: bool = False) -> BaseException | None:
@@ -148,6 +153,29 @@ def test_a_condition_is_planned_and_not_run(database_url: str, queue: Engine, gr
     Selects("q", "ready", "(select nextval('counter')) > 0").check(ground)
 
     assert queue.conn.execute("select is_called from counter").fetchall() == [(False,)]
+
+
+def test_a_missing_table_ends_a_run_unless_it_is_dry(database_url: str, queue: Engine) -> None:
+    error = ended(to_table("shop.totals"), database_url)
+
+    assert error is not None
+    assert explain(error) == Problem(
+        "table shop.totals does not exist",
+        hint="Run it with --dry-run: that shows a statement which makes the table.",
+    )
+    assert queue.rows("runs") == []
+    assert isinstance(ended(to_table("shop.totals"), database_url, dry_run=True), AssertionError)
+
+
+def test_a_table_that_may_not_be_written_ends_a_run(
+    database_url: str, reader_url: str, queue: Engine
+) -> None:
+    queue.conn.execute("create table totals (n bigint)")
+
+    assert isinstance(ended(to_table("totals"), database_url), AssertionError)
+    error = ended(to_table("totals"), reader_url)
+    assert str(error).startswith("table totals: expected the rights to insert into it")
+    assert [run["state"] for run in queue.rows("runs")] == ["failed"]
 
 
 def test_a_missing_file_ends_a_run(database_url: str, queue: Engine, tmp_path: Path) -> None:

@@ -220,6 +220,18 @@ def test_a_dry_run_shows_what_would_be_written_and_takes_nothing(
     assert not Path(checkpoint).exists()
 
 
+def test_a_dry_run_says_how_to_make_a_table_that_is_missing(
+    spark: SparkSession, database_url: str, queue: Engine, checkpoint: str
+) -> None:
+    queue.send_numbers(1)
+    run = a_run(spark, database_url, dry_run=True)
+
+    figures = streamed(run, checkpoint, to_table="shop.t", sql="select 1 as a from messages")
+
+    assert figures["make_first"] == 'create table shop.t ("a" integer)'
+    assert figures["sample"] == [{"a": 1}]
+
+
 def test_what_cannot_work_is_refused_before_anything_is_taken(
     run: Run, queue: Engine, checkpoint: str
 ) -> None:

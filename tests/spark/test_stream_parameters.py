@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.spark.pipelines._needs import Reads, Sends
+from holdfast.spark.pipelines._needs import Fills, Reads, Sends
 from holdfast.spark.pipelines._pipeline import PipelineError
 from holdfast.spark.pipelines.stream import Stream
 
@@ -63,7 +63,7 @@ def test_it_needs_the_queues_that_it_reads_and_sends_to() -> None:
     archive = a_stream(mode="tail", options={"state": "archive"}, to="/data/lake")
 
     assert a_stream().needs == [Reads("q", "ready"), Sends("out")]
-    assert a_stream(mode="tail", to=None, to_table="t").needs == [Reads("q", "log")]
+    assert a_stream(mode="tail", to=None, to_table="t").needs == [Reads("q", "log"), Fills("t")]
     assert archive.needs == [Reads("q", "archive")]
 
 

@@ -18,6 +18,7 @@ from holdfast.spark._access import (
     check_sendable,
 )
 from holdfast.spark._database import DatabaseError, LostConnectionError, calls
+from holdfast.spark._table import MissingTableError, find_table
 from holdfast.spark._where import checked_condition
 from holdfast.spark.options import Secret
 
@@ -30,6 +31,7 @@ PATTERN = frozenset("*?")
 # Patterns that Spark knows and we do not, or not in the same way.
 FOREIGN_PATTERN = frozenset("[]{}\\")
 
+MADE_BY = "Run it with --dry-run: that shows a statement which makes the table."
 IN_POSTGRESQL = "Hint: --where is PostgreSQL's SQL: payload ->> 'country' = 'DE'"
 
 
@@ -39,6 +41,7 @@ class Ground:
 
     url: Secret
     local_files: bool = True
+    dry_run: bool = False
 
     def is_local(self, path: str) -> bool:
         """Whether a path is on this machine, as far as that can be said without Spark."""
@@ -141,6 +144,22 @@ class Replays:
     def check(self, ground: Ground) -> None:
         """Look for the queue, and the right."""
         check_replayable(ground.url, self.queue)
+
+
+@dataclass(frozen=True, slots=True)
+class Fills:
+    """A table of the database that rows are written to."""
+
+    table: str
+
+    def check(self, ground: Ground) -> None:
+        """Look for the table, and the rights. A dry run goes on without it, to say how to make it."""
+        try:
+            with calls(ground.url) as connection:
+                find_table(connection, self.table)
+        except MissingTableError as error:
+            if not ground.dry_run:
+                raise PipelineError(f"{error}\nHint: {MADE_BY}") from None
 
 
 @dataclass(frozen=True, slots=True)
