@@ -48,7 +48,6 @@ def test_parameters_become_options_of_the_stream() -> None:
         "wait": "2 s",
         "max_messages": "10",
         "lease": "90.0 s",
-        "payload": "struct",
         "payload_schema": "a INT",
     }
 

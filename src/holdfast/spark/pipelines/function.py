@@ -61,7 +61,7 @@ class Function:
         if self.where is not None:
             options["where"] = self.where
         if self.payload_schema is not None:
-            options |= {"payload": "struct", "payload_schema": self.payload_schema}
+            options["payload_schema"] = self.payload_schema
         return options
 
     def _previewed(self, run: Run, frame: DataFrame) -> Mapping[str, Any]:

@@ -124,7 +124,7 @@ class Stream:
         if self.lease is not None:
             options["lease"] = f"{self.lease} s"
         if self.payload_schema is not None:
-            options |= {"payload": "struct", "payload_schema": self.payload_schema}
+            options["payload_schema"] = self.payload_schema
         return options
 
     def run(self, run: Run) -> Mapping[str, Any]:
