@@ -103,7 +103,7 @@ class Target:
         for name in schema.names:
             if name not in self.writable:
                 takes = ", ".join(sorted(self.writable))
-                raise ColumnError(f"column {name}: got it; expected some of {takes}, which {self} takes")
+                raise ColumnError(f"column {name} is none that {self} takes; expected some of {takes}")
         if missing := sorted(self.needed - set(schema.names)):
             given = _listed(schema.names)
             raise ColumnError(f"columns: got {given}; expected {_listed(missing)} too, for {self}")
