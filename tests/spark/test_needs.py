@@ -3,6 +3,7 @@
 1. A missing queue, role or file ends a run before Spark starts; it is not in the history.
 2. Only what is surely on this machine is looked for here.
 3. The same is asked when Spark plans a write.
+4. A condition that PostgreSQL does not understand ends a run too. It is planned, with the rights of the user.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from holdfast.client import HoldfastError, QueueNotFoundError, SchemaMissingErro
 from holdfast.spark._database import DatabaseError, LostConnectionError
 from holdfast.spark.options import Options, Secret, Use
 from holdfast.spark.pipelines._explain import Problem, explain
-from holdfast.spark.pipelines._needs import Finds, Ground, Makes, check_needs, has_local_files
+from holdfast.spark.pipelines._needs import Finds, Ground, Makes, Selects, check_needs, has_local_files
 from holdfast.spark.pipelines._pipeline import Pipeline, PipelineError
 from holdfast.spark.pipelines._runner import Runner
 from holdfast.spark.pipelines.archive import Archive
 from holdfast.spark.pipelines.function import Function
 from holdfast.spark.pipelines.insights import Insights
 from holdfast.spark.pipelines.load import Load
+from holdfast.spark.pipelines.redrive import Redrive
+from holdfast.spark.pipelines.stream import Stream
 from holdfast.spark.sink import MessageWriter
 from holdfast.spark.source import MessageReader
 from holdfast.spark.stream_sink import BatchWriter
@@ -38,6 +41,7 @@ NO_RIGHT = Problem(
     "permission denied for function writes",
     hint="send needs a role that this user does not have: holdfast_producer or holdfast_admin.",
 )
+POSTGRESQL = "--where is PostgreSQL's SQL: payload ->> 'country' = 'DE'"
 ROW = StructType().add("payload", StringType())
 GONE = "postgresql://nobody@127.0.0.1:1/nothing"
 
@@ -53,6 +57,10 @@ def reader_url(database_url: str, conn: psycopg.Connection[tuple[object, ...]]) 
 @pytest.fixture
 def ground(database_url: str) -> Ground:
     return Ground(Secret(database_url))
+
+
+def to_table(table: str) -> Stream:
+    return Stream(source="q", to_table=table, checkpoint="nowhere")
 
 
 def ended(pipeline: Pipeline, url: str, *, dry_run: bool = False) -> BaseException | None:
@@ -106,6 +114,68 @@ def test_who_may_not_remove_is_told_so_before_spark_starts(
 
     assert error is not None
     assert explain(error).hint == "close_batch needs a role that this user does not have: holdfast_admin."
+
+
+@pytest.mark.parametrize(
+    ("condition", "message", "code"),
+    [
+        ("payload:country = 'DE'", '--where: syntax error at or near ":"', "42601"),
+        ("colour = 'red'", '--where: column "colour" does not exist', "42703"),
+        ("shade(tag)", "--where: function shade(text) does not exist", "42883"),
+        ("id = 'many'", '--where: invalid input syntax for type bigint: "many"', "22P02"),
+        ("tag = 'a'; drop table x", "--where: got \"tag = 'a'; drop table x\"; it has a semicolon", None),
+    ],
+)
+def test_a_condition_that_is_not_understood_ends_a_run_before_spark_starts(
+    database_url: str, queue: Engine, condition: str, message: str, code: str | None
+) -> None:
+    given = Function(function="builtins:id", source="q", to="q", where=condition)
+
+    errors = [ended(each, database_url) for each in (Redrive(queue="q", where=condition), given)]
+    told = [explain(error) for error in errors if error is not None]
+
+    assert told == [Problem(message, code, hint=POSTGRESQL)] * 2
+    assert queue.rows("runs") == []
+
+
+def test_a_condition_is_asked_with_the_rights_of_the_user(reader_url: str, queue: Engine) -> None:
+    queue.conn.execute("create table salary (n int)")
+    ground = Ground(Secret(reader_url))
+
+    Selects("q", "ready", "tag like '%a%' and payload ? 'b' or m.priority > 3").check(ground)
+    with pytest.raises(PipelineError, match=r"--where: permission denied for table salary \[42501\]"):
+        Selects("q", "ready", "exists (select from salary)").check(ground)
+
+
+def test_a_condition_is_planned_and_not_run(database_url: str, queue: Engine, ground: Ground) -> None:
+    queue.conn.execute("create sequence counter")
+
+    Selects("q", "ready", "(select nextval('counter')) > 0").check(ground)
+
+    assert queue.conn.execute("select is_called from counter").fetchall() == [(False,)]
+
+
+def test_a_missing_table_ends_a_run_unless_it_is_dry(database_url: str, queue: Engine) -> None:
+    error = ended(to_table("shop.totals"), database_url)
+
+    assert error is not None
+    assert explain(error) == Problem(
+        "table shop.totals does not exist",
+        hint="Run it with --dry-run: that shows a statement which makes the table.",
+    )
+    assert queue.rows("runs") == []
+    assert isinstance(ended(to_table("shop.totals"), database_url, dry_run=True), AssertionError)
+
+
+def test_a_table_that_may_not_be_written_ends_a_run(
+    database_url: str, reader_url: str, queue: Engine
+) -> None:
+    queue.conn.execute("create table totals (n bigint)")
+
+    assert isinstance(ended(to_table("totals"), database_url), AssertionError)
+    error = ended(to_table("totals"), reader_url)
+    assert str(error).startswith("table totals: expected the rights to insert into it")
+    assert [run["state"] for run in queue.rows("runs")] == ["failed"]
 
 
 def test_a_missing_file_ends_a_run(database_url: str, queue: Engine, tmp_path: Path) -> None:

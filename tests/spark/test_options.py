@@ -62,8 +62,9 @@ def test_all_options_of_a_read_are_understood() -> None:
         (Use.READ, {"since": "2030-01-01"}, "option since: got '2030-01-01'; expected an ISO time"),
         (Use.READ, {"since": "2030-01-01T00:00:00Z"}, "option since: .*with the state archive only"),
         (Use.READ, {"snapshot": "'; x"}, "option snapshot: .*pg_export_snapshot"),
-        (Use.READ, {"payload": "struct"}, "option payload_schema: got none; expected one if, and only if"),
-        (Use.READ, {"payload_schema": "a INT"}, "option payload_schema: got 'a INT'"),
+        (Use.READ, {"payload": "struct"}, "option payload_schema: got none; expected one, for the payload"),
+        (Use.READ, {"payload_schema": "a INT", "payload": "raw"}, "option payload: got 'raw';"),
+        (Use.READ, {"payload_schema": "a INT", "payload": "string"}, "option payload: got 'string';"),
         (Use.READ, {"write_id": "w"}, "option write_id: got it for a batch read; expected it for a"),
         (Use.WRITE, {"where": "true"}, "option where: got it for a batch write; expected it for a"),
         (Use.WRITE, {"write_id": "x" * 201}, "option write_id: .*1 to 200 characters"),
@@ -73,6 +74,14 @@ def test_all_options_of_a_read_are_understood() -> None:
 def test_bad_options_are_named(use: Use, given: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         parse(use, **given)
+
+
+@pytest.mark.parametrize("use", [Use.READ, Use.READ_STREAM])
+def test_a_schema_of_payloads_makes_them_structs(use: Use) -> None:
+    more = {"mode": "consume"} if use is Use.READ_STREAM else {}
+
+    assert parse(use, payload_schema="a INT", **more).payload == "struct"
+    assert parse(use, **more).payload == "string"
 
 
 def test_a_queue_is_needed() -> None:

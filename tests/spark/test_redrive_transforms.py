@@ -222,7 +222,7 @@ def test_what_a_function_returns_has_an_id_and_known_columns(spark: SparkSession
     assert [tuple(row) for row in some.collect()] == [(9, "t", "x")]
     for frame, told in (
         (found.drop("id"), "expected id among them"),
-        (found.withColumn("colour", F.lit(1)), "column colour: got it; expected some of id"),
+        (found.withColumn("colour", F.lit(1)), "column colour is none of a dead letter; expected some of id"),
         (found.drop("key"), "got one of key and idempotency_key"),
     ):
         with pytest.raises(RepairError, match=told):

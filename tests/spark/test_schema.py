@@ -121,7 +121,7 @@ def test_a_payload_schema_that_json_cannot_fill_is_refused() -> None:
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        (frame(payload=StringType(), colour=StringType()), "column colour: got it; expected some of payload"),
+        (frame(payload=StringType(), colour=StringType()), "column colour is no option of a send; expected"),
         (frame(payload=IntegerType()), "column payload: got int; expected array or map or string or struct"),
         (frame(body=StringType()), "column body: got string; expected binary"),
         (frame(body=BinaryType(), priority=StringType()), "column priority: got string; expected bigint"),

@@ -24,7 +24,7 @@ def test_what_is_written_is_read_and_drained_once_and_the_url_is_in_no_plan(
         f.map_from_arrays(f.array(f.lit("h")), f.array(f.lit("v"))).alias("headers"),
     )
     condition = "(payload ->> 'order')::int >= 10"
-    typed = {"payload": "struct", "payload_schema": "order BIGINT, name STRING"}
+    typed = {"payload_schema": "order BIGINT, name STRING"}
 
     write(orders, database_url, write_id="w")
     write(orders, database_url, write_id="w")

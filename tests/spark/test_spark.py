@@ -46,7 +46,7 @@ def test_a_bad_row_fails_the_job_and_nothing_is_sent(
 def test_a_frame_with_other_columns_is_refused_before_a_task_runs(
     spark: SparkSession, database_url: str, queue: Engine
 ) -> None:
-    with pytest.raises(PySparkException, match="column id: got it; expected some of payload, body"):
+    with pytest.raises(PySparkException, match="column id is no option of a send; expected"):
         write(spark.range(1), database_url)
 
 

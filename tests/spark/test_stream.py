@@ -220,6 +220,18 @@ def test_a_dry_run_shows_what_would_be_written_and_takes_nothing(
     assert not Path(checkpoint).exists()
 
 
+def test_a_dry_run_says_how_to_make_a_table_that_is_missing(
+    spark: SparkSession, database_url: str, queue: Engine, checkpoint: str
+) -> None:
+    queue.send_numbers(1)
+    run = a_run(spark, database_url, dry_run=True)
+
+    figures = streamed(run, checkpoint, to_table="shop.t", sql="select 1 as a from messages")
+
+    assert figures["make_first"] == 'create table shop.t ("a" integer)'
+    assert figures["sample"] == [{"a": 1}]
+
+
 def test_what_cannot_work_is_refused_before_anything_is_taken(
     run: Run, queue: Engine, checkpoint: str
 ) -> None:
@@ -228,9 +240,9 @@ def test_what_cannot_work_is_refused_before_anything_is_taken(
 
     one = "select 1 as a from messages"
     for error, told, parameters in (
-        (ColumnError, "column id: got it", {"to": "q"}),
+        (ColumnError, "column id is no option of a send", {"to": "q"}),
         (TableError, 'create table shop.t \\("a" integer\\)', {"to_table": "shop.t", "sql": one}),
-        (ColumnError, "column a: got it; expected some of n", {"to_table": "target", "sql": one}),
+        (ColumnError, "column a is none that .*target takes", {"to_table": "target", "sql": one}),
         (PipelineError, "reads no messages", {"to": "q", "sql": "select 'x' as payload"}),
         (PipelineError, "for q; expected append or update", {"to": "q", "output_mode": "complete"}),
     ):

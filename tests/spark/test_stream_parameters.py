@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.spark.pipelines._needs import Reads, Sends
+from holdfast.spark.pipelines._needs import Fills, Reads, Sends
 from holdfast.spark.pipelines._pipeline import PipelineError
 from holdfast.spark.pipelines.stream import Stream
 
@@ -48,7 +48,6 @@ def test_parameters_become_options_of_the_stream() -> None:
         "wait": "2 s",
         "max_messages": "10",
         "lease": "90.0 s",
-        "payload": "struct",
         "payload_schema": "a INT",
     }
 
@@ -63,7 +62,7 @@ def test_it_needs_the_queues_that_it_reads_and_sends_to() -> None:
     archive = a_stream(mode="tail", options={"state": "archive"}, to="/data/lake")
 
     assert a_stream().needs == [Reads("q", "ready"), Sends("out")]
-    assert a_stream(mode="tail", to=None, to_table="t").needs == [Reads("q", "log")]
+    assert a_stream(mode="tail", to=None, to_table="t").needs == [Reads("q", "log"), Fills("t")]
     assert archive.needs == [Reads("q", "archive")]
 
 

@@ -17,7 +17,7 @@ dp.create_sink("alerts", "holdfast", {"queue": "alerts"})
 def orders() -> DataFrame:
     """Each message of the queue, once: the flow acks what its table has."""
     read = spark.readStream.format("holdfast").option("mode", "consume")
-    messages = read.options(payload="struct", payload_schema=SCHEMA).load("orders")
+    messages = read.options(payload_schema=SCHEMA).load("orders")
     return messages.select("id", "enqueued_at", "payload.*")
 
 

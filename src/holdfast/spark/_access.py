@@ -26,6 +26,17 @@ def check_readable(url: Secret, queue: str, state: str) -> None:
         connection.execute("select from holdfast.scan_bounds(%s, %s)", [queue, state])
 
 
+def check_condition(url: Secret, queue: str, state: str, condition: str) -> None:
+    """Refuse a condition that PostgreSQL cannot plan, for this user. Nothing is read.
+
+    Values beside the statement make it one that the server takes alone, whatever the condition holds.
+    """
+    planned = f"explain select from holdfast.scan(%s, %s, 0, 0) m where ({condition.replace('%', '%%')}\n)"
+    with calls(url) as connection, connection.transaction():
+        connection.execute("set transaction read only")
+        connection.execute(planned.encode(), [queue, state])
+
+
 def check_archivable(url: Secret, queues: Sequence[str]) -> None:
     """Refuse queues that are not there, or whose messages this user may not remove for good."""
     with explained("close_batch"), calls(url) as connection:

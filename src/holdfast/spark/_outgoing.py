@@ -132,7 +132,8 @@ def check_types(schema: StructType) -> None:
     """Refuse columns that no message has, or that are of another type."""
     for field in schema.fields:
         if field.name not in COLUMNS:
-            raise ColumnError(f"column {field.name}: got it; expected some of {', '.join(COLUMNS)}")
+            known = ", ".join(COLUMNS)
+            raise ColumnError(f"column {field.name} is no option of a send; expected some of {known}")
         types, _ = COLUMNS[field.name]
         if not isinstance(field.dataType, types):
             wanted = " or ".join(sorted({_name(each) for each in types}))

@@ -65,6 +65,15 @@ class TableError(ValueError):
     """A table is not there, or is not one that a stream can write to."""
 
 
+class MissingTableError(TableError):
+    """A table is not there. statement: what makes one for the rows, if they are known."""
+
+    def __init__(self, name: str, statement: str | None) -> None:
+        suggested = f". Make it, such as: {statement}" if statement else ""
+        super().__init__(f"table {name} does not exist{suggested}")
+        self.statement = statement
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A table, by the names that it has in the catalog. needed: columns that every row must have."""
@@ -94,7 +103,7 @@ class Target:
         for name in schema.names:
             if name not in self.writable:
                 takes = ", ".join(sorted(self.writable))
-                raise ColumnError(f"column {name}: got it; expected some of {takes}, which {self} takes")
+                raise ColumnError(f"column {name} is none that {self} takes; expected some of {takes}")
         if missing := sorted(self.needed - set(schema.names)):
             given = _listed(schema.names)
             raise ColumnError(f"columns: got {given}; expected {_listed(missing)} too, for {self}")
@@ -128,11 +137,13 @@ class Target:
         return f"{self.schema}.{self.name}"
 
 
-def find_table(connection: psycopg.Connection[Any], name: str, schema: StructType) -> Target:
+def find_table(
+    connection: psycopg.Connection[Any], name: str, schema: StructType | None = None
+) -> Target:
     """The table of that name, as it is written in SQL; schema: of the rows, for those who have to make it."""
     found = connection.execute(FOUND, [name]).fetchone()
     if found is None:
-        raise TableError(f"table {name} does not exist. Make it, such as: {suggestion(name, schema)}")
+        raise MissingTableError(name, None if schema is None else suggestion(name, schema))
     place, table, is_table, may_create, may_insert = found
     if not is_table:
         raise TableError(f"{name}: expected a table, got another kind of relation")

@@ -119,6 +119,8 @@ class Options:
             _refuse_unknown(name, use)
         values: dict[str, Any] = {name: READERS[name](name, value) for name, value in named.items()}
         values["url"] = _url(named.get("url"))
+        if "payload_schema" in values:
+            values.setdefault("payload", "struct")
         if "queue" not in values:
             raise OptionError("queue", "nothing", "the name of a queue")
         options = cls(**values)
@@ -291,8 +293,10 @@ def _refuse_unknown(name: str, use: Use) -> None:
 
 
 def _refuse_contradictions(options: Options) -> None:
-    if (options.payload == "struct") != (options.payload_schema is not None):
-        _refuse("payload_schema", options.payload_schema, "one if, and only if, payload is struct")
+    if options.payload == "struct" and options.payload_schema is None:
+        _refuse("payload_schema", None, "one, for the payload struct")
+    if options.payload != "struct" and options.payload_schema is not None:
+        _refuse("payload", options.payload, "struct, or nothing, with payload_schema")
     for name in ("since", "until"):
         if getattr(options, name) is not None and options.state != "archive":
             _refuse(name, options.state, "it with the state archive only")

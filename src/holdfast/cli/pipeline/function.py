@@ -27,7 +27,8 @@ def function(
         str, typer.Option("--state", help="ready, scheduled, blocked, in_flight, live, dead, archive or log.")
     ] = "ready",
     where: Annotated[
-        str | None, typer.Option("--where", metavar="SQL", help="Only messages for which this holds.")
+        str | None,
+        typer.Option("--where", metavar="SQL", help="Only those for which this holds, in PostgreSQL's SQL."),
     ] = None,
     payload_schema: Annotated[
         str | None,

@@ -22,7 +22,7 @@ def redrive(
     queue: Queue,
     where: Annotated[
         str | None,
-        typer.Option("--where", metavar="SQL", help="Only dead letters for which this holds in PostgreSQL."),
+        typer.Option("--where", metavar="SQL", help="Only those for which this holds, in PostgreSQL's SQL."),
     ] = None,
     assignments: Annotated[
         list[str] | None,

@@ -44,7 +44,7 @@ def replay(
     ] = None,
     where: Annotated[
         str | None,
-        typer.Option("--where", metavar="SQL", help="Only messages for which this holds in Spark SQL."),
+        typer.Option("--where", metavar="SQL", help="Only those for which this holds, in Spark SQL."),
     ] = None,
     rate: Rate = None,
     write_id: Annotated[

@@ -14,7 +14,8 @@ TRACEBACK = "Traceback (most recent call last):"
 PYTHON_ERROR = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*): (?P<text>.*)$")
 JAVA_CAUSE = re.compile(r"^Caused by: (?P<kind>[\w.$]+): (?P<text>.+)$", re.MULTILINE)
 JAVA_KIND = re.compile(r"^(?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error): ")
-CODE = re.compile(r" \[(?P<code>QH\d{3})\]$")
+# Of the engine; or of PostgreSQL, for values and statements that are wrong.
+CODE = re.compile(r" \[(?P<code>(?:QH|22|42)[0-9A-Z]{3})\]$")
 SPARKS_CODE = re.compile(r"\.? SQLSTATE: [0-9A-Z]{5}$")
 # Below a Python error that came by way of Java: where Java was at that moment.
 JAVA_FRAME = re.compile(r"^\s*at [\w.$]+")

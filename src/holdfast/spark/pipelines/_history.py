@@ -27,6 +27,7 @@ from ._pipeline import ExclusivePipeline, Interrupted, Pipeline, parameters
 log = logging.getLogger("holdfast.spark")
 
 BEAT_SECONDS = 3.0
+REPORT = "select holdfast.report_run(%s, %s, %s, %s)"
 # A run that was killed is lost ten seconds later: so long another is waited for, before it is in the way.
 PATIENCE = 15.0
 PAUSE = 0.5  # seconds
@@ -108,7 +109,9 @@ class History:
 
     def _ended(self, state: str, figures: Mapping[str, Any] | None, error: str | None) -> None:
         kept = None if figures is None else stored(figures)
-        with calls(self._url) as connection:
+        # One transaction: a report that is late finds the run over, and cannot set it back.
+        with calls(self._url) as connection, connection.transaction():
+            connection.execute(REPORT, [self._id, *self._progress])
             connection.execute("select holdfast.end_run(%s, %s, %s, %s)", [self._id, state, kept, error])
 
     def _beat(self) -> None:
@@ -118,9 +121,7 @@ class History:
             with suppress(DatabaseError), call_errors(self._url):
                 if connection is None or connection.closed:
                     connection = connect(self._url)
-                row = connection.execute(
-                    "select holdfast.report_run(%s, %s, %s, %s)", [self._id, *self._progress]
-                ).fetchone()
+                row = connection.execute(REPORT, [self._id, *self._progress]).fetchone()
                 if row == (False,) and not self._over.is_set():
                     self._replaced()
                     break

@@ -1,4 +1,4 @@
-"""What a pipeline needs: queues, rights and local files, looked for before Spark starts, which takes long."""
+"""What a pipeline needs: queues, rights, files. Looked for before Spark starts, which takes long."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import Protocol, runtime_checkable
 from holdfast.client._schema import check_schema
 from holdfast.spark._access import (
     check_archivable,
+    check_condition,
     check_readable,
     check_redrivable,
     check_replayable,
     check_sendable,
 )
-from holdfast.spark._database import calls
+from holdfast.spark._database import DatabaseError, LostConnectionError, calls
+from holdfast.spark._table import MissingTableError, find_table
+from holdfast.spark._where import checked_condition
 from holdfast.spark.options import Secret
 
 from ._pipeline import PipelineError
@@ -28,6 +31,9 @@ PATTERN = frozenset("*?")
 # Patterns that Spark knows and we do not, or not in the same way.
 FOREIGN_PATTERN = frozenset("[]{}\\")
 
+MADE_BY = "Run it with --dry-run: that shows a statement which makes the table."
+IN_POSTGRESQL = "Hint: --where is PostgreSQL's SQL: payload ->> 'country' = 'DE'"
+
 
 @dataclass(frozen=True, slots=True)
 class Ground:
@@ -35,6 +41,7 @@ class Ground:
 
     url: Secret
     local_files: bool = True
+    dry_run: bool = False
 
     def is_local(self, path: str) -> bool:
         """Whether a path is on this machine, as far as that can be said without Spark."""
@@ -83,6 +90,29 @@ class Reads:
 
 
 @dataclass(frozen=True, slots=True)
+class Selects:
+    """A condition over the messages of a queue that is read; none: all of them."""
+
+    queue: str
+    state: str
+    condition: str | None
+
+    def check(self, ground: Ground) -> None:
+        """Let PostgreSQL say what it thinks of it."""
+        if self.condition is None:
+            return
+        try:
+            check_condition(ground.url, self.queue, self.state, checked_condition(self.condition))
+        except ValueError as error:
+            raise PipelineError(f"--where: got {self.condition!r}; {error}\n{IN_POSTGRESQL}") from None
+        except LostConnectionError:
+            raise
+        except DatabaseError as error:
+            told = str(error).partition("\n")[0]  # below it, the statement that was made of the condition
+            raise PipelineError(f"--where: {told} [{error.sqlstate}]\n{IN_POSTGRESQL}") from None
+
+
+@dataclass(frozen=True, slots=True)
 class Archives:
     """Queues whose ended messages are moved out of the database; none: all of them."""
 
@@ -114,6 +144,22 @@ class Replays:
     def check(self, ground: Ground) -> None:
         """Look for the queue, and the right."""
         check_replayable(ground.url, self.queue)
+
+
+@dataclass(frozen=True, slots=True)
+class Fills:
+    """A table of the database that rows are written to."""
+
+    table: str
+
+    def check(self, ground: Ground) -> None:
+        """Look for the table, and the rights. A dry run goes on without it, to say how to make it."""
+        try:
+            with calls(ground.url) as connection:
+                find_table(connection, self.table)
+        except MissingTableError as error:
+            if not ground.dry_run:
+                raise PipelineError(f"{error}\nHint: {MADE_BY}") from None
 
 
 @dataclass(frozen=True, slots=True)

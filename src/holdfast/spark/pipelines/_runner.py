@@ -49,7 +49,7 @@ class Runner:
         self._session = session
         self._display = display
         self._dry_run = dry_run
-        self._ground = Ground(url, local_files)
+        self._ground = Ground(url, local_files, dry_run)
         self._history = History(url, pipeline, replaced=self._give_way)
         self._ending = Ending()
         self._replaced = False

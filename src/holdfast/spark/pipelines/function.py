@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from ._call import called, found
 from ._counting import Counting
-from ._needs import Makes, Need, Reads, Sends, in_the_way
+from ._needs import Makes, Need, Reads, Selects, Sends, in_the_way
 from ._pipeline import Run
 from ._sample import sample
 
@@ -38,10 +38,10 @@ class Function:
     @property
     def needs(self) -> Sequence[Need]:
         """The source, and a place to write to."""
-        source = Reads(self.source, self.state)
+        source: list[Need] = [Reads(self.source, self.state), Selects(self.source, self.state, self.where)]
         if not is_folder(self.to):
-            return [source, Sends(self.to)]
-        return [source] if self.overwrite else [source, Makes(self.to)]
+            return [*source, Sends(self.to)]
+        return source if self.overwrite else [*source, Makes(self.to)]
 
     def run(self, run: Run) -> Mapping[str, Any]:
         """Read, call the function, and write what it returns."""
@@ -61,7 +61,7 @@ class Function:
         if self.where is not None:
             options["where"] = self.where
         if self.payload_schema is not None:
-            options |= {"payload": "struct", "payload_schema": self.payload_schema}
+            options["payload_schema"] = self.payload_schema
         return options
 
     def _previewed(self, run: Run, frame: DataFrame) -> Mapping[str, Any]:

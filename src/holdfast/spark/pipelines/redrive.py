@@ -19,7 +19,7 @@ from holdfast.spark.transforms import redrive as transforms
 
 from ._call import called, found
 from ._chunks import Staged
-from ._needs import Need, Reads, Redrives
+from ._needs import Need, Reads, Redrives, Selects
 from ._pace import Pace, check_rate
 from ._pipeline import PipelineError, Run, identity
 from ._repairs import Repairs, Sender
@@ -66,8 +66,9 @@ class Redrive:
 
     @property
     def needs(self) -> Sequence[Need]:
-        """The queues."""
-        return [Reads(self.queue, "dead"), Redrives(self.queue, self.target)]
+        """The queues, and a condition that can be asked."""
+        selected = Selects(self.queue, "dead", self.where)
+        return [Reads(self.queue, "dead"), selected, Redrives(self.queue, self.target)]
 
     def run(self, run: Run) -> Mapping[str, Any]:
         """Read, repair, stage, check and send back."""

@@ -18,12 +18,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.spark._claims import Claims, Place
 from holdfast.spark._database import DatabaseError
+from holdfast.spark._table import MissingTableError
 from holdfast.spark.options import OptionError, Options, Use
 from holdfast.spark.stream import stream_columns
 from holdfast.spark.transforms.stream import counted, through_sql
 
 from ._call import called, found
-from ._needs import Need, Reads, Sends
+from ._needs import Fills, Need, Reads, Sends
 from ._pipeline import FORMAT, PipelineError, Run
 from ._progress import Progress, Teller
 from ._sample import sample
@@ -73,8 +74,10 @@ class Stream:
 
     @property
     def needs(self) -> Sequence[Need]:
-        """The source, and the queue to send to, if it is one."""
+        """The source, and the queue or the table, if it goes to one."""
         source = Reads(self.source, self.state)
+        if self.to_table:
+            return [source, Fills(self.to_table)]
         return [source, Sends(self.to)] if self.to and not is_folder(self.to) else [source]
 
     @property
@@ -121,7 +124,7 @@ class Stream:
         if self.lease is not None:
             options["lease"] = f"{self.lease} s"
         if self.payload_schema is not None:
-            options |= {"payload": "struct", "payload_schema": self.payload_schema}
+            options["payload_schema"] = self.payload_schema
         return options
 
     def run(self, run: Run) -> Mapping[str, Any]:
@@ -145,6 +148,7 @@ class Streaming:
             run, to=stream.to, table=stream.to_table, key=stream.key, output_mode=stream.output_mode
         )
         self._progress = Progress()
+        self._first: dict[str, str | None] = {}  # what has to be done before a run, for those who try it
 
     def planned(self) -> DataFrame:
         """The rows that go to the sink, which takes them."""
@@ -154,7 +158,12 @@ class Streaming:
         frame = self._transformed(messages)
         if not frame.isStreaming:
             raise PipelineError("the transform reads no messages; expected it to, from the view messages")
-        self._sink.check(frame.schema, stream.checkpoint)
+        try:
+            self._sink.check(frame.schema, stream.checkpoint)
+        except MissingTableError as error:
+            if not self._run.dry_run:
+                raise
+            self._first = {"make_first": error.statement}
         return frame
 
     def previewed(self, frame: DataFrame) -> Mapping[str, Any]:
@@ -166,6 +175,7 @@ class Streaming:
             "from": stream.source,
             "to": stream.target,
             "schema": frame.schema.simpleString(),
+            **self._first,
             "sample": rows,
         }
 

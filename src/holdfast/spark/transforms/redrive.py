@@ -153,7 +153,8 @@ def returned(frame: DataFrame, known: Sequence[str]) -> DataFrame:
         raise RepairError(f"columns: got {', '.join(frame.columns)}; expected id among them")
     for name in frame.columns:
         if name not in (*known, REASON):
-            raise RepairError(f"column {name}: got it; expected some of {', '.join(known)}, {REASON}")
+            expected = ", ".join([*known, REASON])
+            raise RepairError(f"column {name} is none of a dead letter; expected some of {expected}")
     if len({"key", "idempotency_key"} & set(frame.columns)) == 1:
         raise RepairError("columns: got one of key and idempotency_key; expected both, or none")
     reason = F.col(REASON) if REASON in frame.columns else F.lit(None)
