@@ -49,6 +49,7 @@ FOR_BULK_ONLY = {"open_stage", "check_staged", "json_errors", "send_staged", "dr
 FOR_BULK_ONLY |= {"scan", "scan_bounds", "check_redrive", "gather_staged", "redrive_staged", "replay_staged"}
 FOR_BULK_ONLY |= {"begin_run", "report_run", "end_run", "writes", "put_rollups"}
 FOR_BULK_ONLY |= {"archive_days", "register_lake", "open_batch", "open_batches", "read_batch", "close_batch"}
+FOR_BULK_ONLY |= {"archived"}
 OF_THE_CLIENT_ONLY = {"close", "transaction", "bulk_send"}
 FILLED_IN_BY_THE_CLIENT = {"alone"}
 WAITING = {"wait"}

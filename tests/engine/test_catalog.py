@@ -29,6 +29,7 @@ Conn = psycopg.Connection[Any]
 SIGNATURES = {
     "ack": "queue text, token bigint, ids bigint[]?, strict boolean = false",
     "archive_days": "queues text[]?, until timestamptz?",
+    "archived": "queues text[]?, since timestamptz?, until timestamptz?",
     "begin_run": "pipeline text, parameters jsonb = '{}'::jsonb, exclusive text?",
     "blocked_keys": 'queue text, "limit" integer = 100',
     "browse": "queue text, state text = 'ready'::text, \"limit\" integer = 100, after bigint?",
@@ -113,6 +114,8 @@ SIGNATURES = {
 RESULTS = {
     "ack": "holdfast.settlement",
     "archive_days": "TABLE(queue text, day date, messages bigint)",
+    "archived": "TABLE(queue text, lake uuid, place text, messages bigint, first_at timestamptz,"
+    " last_at timestamptz)",
     "begin_run": "bigint",
     "blocked_keys": "TABLE(key text, head bigint, since timestamptz, waiting bigint, reason text)",
     "browse": "SETOF holdfast.entry",
@@ -191,6 +194,7 @@ RESULTS = {
 
 STABLE = {
     "archive_days",
+    "archived",
     "blocked_keys",
     "browse",
     "claims",

@@ -262,6 +262,7 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH803", "between", put([{"start": "2030-01-01 00:30Z"}])),
     ("QH803", "twice", put([{"start": "2030-01-01Z"}] * 2)),
     ("QH421", "rollups", call("rollups", since="2031-01-01", until="2030-01-01")),
+    ("QH421", "archived", lambda engine: engine.rows("archived", since="2031-01-01", until="2030-01-01")),
     ("QH802", "figures", lambda engine: engine.value("end_run", run_id=1, state="done", figures=Jsonb(1))),
     ("QH810", "lake", lambda engine: engine.value("open_batches", lake=NOWHERE)),
     ("QH810", "batch", lambda engine: engine.value("read_batch", batch=99)),

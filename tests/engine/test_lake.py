@@ -7,6 +7,7 @@
 5. Kept batches leave the rows, and the next batch goes on behind them.
 6. A queue that is dropped, or made anew, keeps nothing from being finished.
 7. A checksum tells every column from every other, and null from empty.
+8. What has left the database can be asked for, by queue, lake and time.
 """
 
 from __future__ import annotations
@@ -379,6 +380,40 @@ def test_what_is_done_is_forgotten_after_a_while(kept: Engine, lake: str) -> Non
     left = opened(kept, lake)
 
     assert kept.look("select array_agg(id) from holdfast.lake_batch") == [left["id"]]
+
+
+def left(engine: Engine, **options: Any) -> list[tuple[Any, ...]]:
+    """What has left the database: queue, place and how many."""
+    return [(row["queue"], row["place"], row["messages"]) for row in engine.rows("archived", **options)]
+
+
+def test_what_has_left_is_told_by_queue_lake_and_time(kept: Engine, lake: str) -> None:
+    other = a_lake(kept, "/other")
+    for day, where in enumerate((lake, lake, other)):
+        kept.at(T0 + day * DAY)
+        end(kept, day + 1)
+        batch = opened(kept, where)
+        close(kept, batch, content(kept, batch))
+    kept.value("drop_queue", queue="q")
+
+    assert left(kept) == [("q", "/lake", 3), ("q", "/other", 3)]
+    assert left(kept, since=T0 + DAY, until=T0 + 2 * DAY) == [("q", "/lake", 2)]
+    assert left(kept, until=T0 + timedelta(seconds=1)) == [("q", "/lake", 1)]
+    assert left(kept, queues=["none"]) == []
+    first = kept.rows("archived", queues=["q"])[0]
+    assert (str(first["lake"]), first["first_at"], first["last_at"]) == (lake, T0, T0 + DAY)
+
+
+def test_what_is_still_in_the_database_has_not_left(kept: Engine, lake: str) -> None:
+    end(kept, 2)
+    batch = opened(kept, lake, limit=1)
+    rows = content(kept, batch)
+
+    assert left(kept) == []  # it is open
+    close(kept, batch, rows, keep=True)
+    assert left(kept) == []  # it is kept
+    close(kept, batch, rows)
+    assert left(kept) == [("q", "/lake", 1)]
 
 
 @pytest.mark.parametrize("role", ["producer", "consumer", "monitor"])

@@ -160,7 +160,7 @@ def repaired(engine: Engine) -> None:
 
 
 def to_the_lake(engine: Engine) -> None:
-    """Open a batch, read it page by page, and close it."""
+    """Open a batch, read it page by page, close it, and look at what has left."""
     lake = engine.value("register_lake", place="x")
     (batch,) = engine.rows("open_batch", lake=lake, queue="kept", limit=500)
     rows = engine.rows("read_batch", batch=batch["id"], limit=100)
@@ -168,6 +168,7 @@ def to_the_lake(engine: Engine) -> None:
     rows += engine.rows("read_batch", batch=batch["id"], limit=100, **place)
     found, checksums = zip(*((row["id"], row["checksum"]) for row in rows), strict=True)
     engine.value("close_batch", batch=batch["id"], ids=list(found), checksums=list(checksums))
+    engine.rows("archived", since=T0)
 
 
 def replayed(engine: Engine) -> None:

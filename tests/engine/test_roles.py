@@ -77,6 +77,7 @@ VERBS: dict[str, set[str]] = {
         "blocked_keys",
         "samples",
         "rollups",
+        "archived",
         "why",
         "runs",
         "now",
@@ -91,6 +92,7 @@ LAKE = "01234567-89ab-cdef-0123-456789abcdef"
 CALLS: dict[str, str] = {
     "ack": "'q', 1",
     "archive_days": "",
+    "archived": "",
     "begin_run": "'load'",
     "blocked_keys": "'q'",
     "browse": "'q'",

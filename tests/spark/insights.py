@@ -39,7 +39,7 @@ def no_coverage(spark: SparkSession) -> DataFrame:
 
 def covered(spark: SparkSession, *measures: str, since: datetime = T0, until: datetime = T0) -> DataFrame:
     """Samples of the queue q, for these measures."""
-    return spark.createDataFrame([("q", list(measures), since, until)], COVERAGE)
+    return spark.createDataFrame([("q", [(list(measures), since, until)])], COVERAGE)
 
 
 def told(frame: DataFrame, *names: str) -> set[tuple[Any, ...]]:

@@ -2,6 +2,7 @@
 
 1. Figures are those of what happened, wherever it is recorded; nothing counts twice.
 2. Where a queue keeps nothing, its samples tell.
+   So they do of what was moved to a lake that is not named, and whoever watches is told.
 3. The same range again replaces its rollups, in the database and as Parquet; what is outside of it stays.
 4. The report is one file, written whole; a dry run writes nothing.
 """
@@ -18,10 +19,11 @@ from pyspark.sql import SparkSession
 from holdfast.spark.lake import SCHEMA
 from holdfast.spark.pipelines._pipeline import PipelineError, Run
 from holdfast.spark.pipelines._sources import moment
+from holdfast.spark.pipelines.archive import Archive
 from holdfast.spark.pipelines.insights import Insights
 from holdfast.spark.transforms.insights.facts import Range
 from tests.engine.engine import T0, Engine
-from tests.spark.runs import a_run
+from tests.spark.runs import Screen, a_run
 
 pytestmark = pytest.mark.verify
 
@@ -156,6 +158,62 @@ def test_a_message_in_the_lake_and_in_the_archive_counts_once(
 
     assert [row[:3] for row in rollups(busy)] == [(0, 4, 3), (1, 2, 1)]
     assert (named["done"], parquet(spark, tmp_path / "out")) == (1, [("1h", "dropped", "2030-01-01", 0, 1)])
+
+
+@pytest.fixture
+def moved(engine: Engine, run: Run, tmp_path: Path) -> Path:
+    """Two of q are done in the first hour, and moved to a lake; one is done in the second, and stays."""
+    engine.at(T0)
+    engine.create("q", keep=KEEP)
+    for begin, count, consumer in ((T0, 2, "c1"), (T0 + 70 * MINUTE, 1, "c2")):
+        engine.at(begin)
+        engine.value("maintain", budget="10 s")
+        engine.send_numbers(count)
+        worked(engine, begin + 10 * SECOND, count, consumer, took=5)
+        engine.at(begin + 2 * MINUTE)
+        engine.value("maintain", budget="10 s")
+    Archive(lake=str(tmp_path / "lake"), until=(T0 + HOUR).isoformat()).run(run)
+    return tmp_path / "lake"
+
+
+def test_of_messages_in_a_lake_that_is_not_named_the_samples_tell(
+    moved: Path, engine: Engine, spark: SparkSession, database_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    said = [f"2 messages of q were moved to file:{moved}: name it with --lake"]
+
+    for lake in (None, str(tmp_path / "other")):
+        screen = Screen()
+        figures = insights(
+            a_run(spark, database_url, screen=screen), lake=lake, report=str(tmp_path / "r.html")
+        )
+        first, second = engine.rows("rollups", queue="q")
+
+        assert (figures["done"], figures["not_read"], screen.notes) == (3, said, said)
+        assert said[0] in (tmp_path / "r.html").read_text()
+        assert (first["sent"], first["done"], first["waiting_count"]) == (2, 2, 2)
+        assert first["estimated"] == ["done", "processing", "sent", "waiting"]
+        assert (second["done"], second["estimated"]) == (1, ["sent"])
+
+
+def test_of_messages_in_a_lake_that_is_named_the_lake_tells(
+    moved: Path, engine: Engine, spark: SparkSession, database_url: str
+) -> None:
+    screen = Screen()
+    for name in (str(moved), f"{moved.parent}/la*"):
+        figures = insights(a_run(spark, database_url, screen=screen), lake=name)
+        first, second = engine.rows("rollups", queue="q")
+
+        assert (figures["done"], "not_read" in figures, screen.notes) == (3, False, [])
+        assert [each["done"] for each in (first, second)] == [2, 1]
+        assert [each["estimated"] for each in (first, second)] == [["sent"], ["sent"]]
+
+
+def test_a_dry_run_names_the_lake_too(moved: Path, spark: SparkSession, database_url: str) -> None:
+    run = a_run(spark, database_url, dry_run=True)
+
+    assert "2 messages of q" in insights(run)["not_read"][0]
+    assert "not_read" not in insights(run, since=T0 + HOUR)
 
 
 def test_what_ends_while_it_is_read_is_still_alive(busy: Engine, run: Run) -> None:

@@ -27,6 +27,7 @@ from holdfast.spark.pipelines import replay as pipeline
 from holdfast.spark.pipelines._needs import Ground, check_needs
 from holdfast.spark.pipelines._pieces import Pieces
 from holdfast.spark.pipelines._pipeline import PipelineError, Run
+from holdfast.spark.pipelines.archive import Archive
 from holdfast.spark.pipelines.replay import Replay
 from tests.engine.engine import Engine, payloads
 from tests.spark.conftest import STARTING, Start
@@ -171,6 +172,22 @@ def test_what_is_in_the_lake_and_in_the_archive_goes_once(
 
     assert figures["sent"] == 60
     assert payloads(kept.claim(100, queue="out")) == list(range(60))
+
+
+def test_what_was_moved_to_a_lake_that_is_not_named_is_told(
+    spark: SparkSession, database_url: str, kept: Engine, tmp_path: Path
+) -> None:
+    ended(kept, 3)
+    lake = tmp_path / "lake"
+    screen = Screen()
+    run = a_run(spark, database_url, dry_run=True, screen=screen)
+    Archive(lake=str(lake)).run(a_run(spark, database_url))
+    said = [f"3 messages of q were moved to file:{lake}: name it with --lake"]
+
+    without, named = replayed(run, to="out"), replayed(run, to="out", lake=str(lake))
+
+    assert (without["would_be_sent"], without["not_read"], screen.notes) == (0, said, said)
+    assert (named["would_be_sent"], "not_read" in named) == (3, False)
 
 
 def test_messages_of_a_queue_that_is_gone_come_from_the_lake(

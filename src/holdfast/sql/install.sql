@@ -8453,6 +8453,7 @@ comment on function holdfast.why is 'Why is nothing moving? One row for each rea
 --   open_batches    batches whose rows may be here and in a file: those that a run finishes first
 --   read_batch      its messages, each with a checksum
 --   close_batch     the file has these, by id and checksum: they are removed, or kept on purpose
+--   archived        what has left the database so, by queue and lake: for those who would miss it
 --
 -- The file decides. What is removed is what was read back from it, and is here with the same content; what retention
 -- removed meanwhile is not missed, and what turned up late stays for another batch. No message is in two open batches.
@@ -8721,6 +8722,30 @@ end $$;
 comment on function holdfast.close_batch is
   'A file holds these messages of a batch, by id and checksum: remove them, or keep them on purpose; returns how many were removed. Refused if one has another content here';
 
+create or replace function holdfast.archived(queues text[] default null, since timestamptz default null, until timestamptz default null)
+returns table (queue text, lake uuid, place text, messages bigint, first_at timestamptz, last_at timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_since timestamptz := coalesce(archived.since, '-infinity');
+  v_until timestamptz := coalesce(archived.until, 'infinity');
+begin
+  if v_since > v_until then
+    perform holdfast._fail('QH421', 'since is later than until', format('Got %s and %s.', v_since, v_until),
+      'since and until take times; without since it is from the beginning, without until all up to now.');
+  end if;
+  -- A batch is closed after its messages ended: what was closed before cannot be in the range.
+  return query
+    select b.queue, b.lake, l.place, sum(b.messages)::bigint, min(b.first_at), max(b.last_at)
+    from holdfast.lake_batch b join holdfast.lake l on l.id = b.lake
+    where b.state = 'done' and b.closed_at >= v_since and b.last_at >= v_since and b.first_at < v_until and b.messages > 0
+      and (archived.queues is null or b.queue = any (archived.queues))
+    group by b.queue, b.lake, l.place order by b.queue, l.place, b.lake;
+end $$;
+comment on function holdfast.archived is
+  'How many messages have left the database for which lake, in the last 90 days: of the batches in which some ended from since to before until, by queue and lake';
+
 -- 88_rollup.sql
 -- Rollups: figures of queues by bucket of time, as the pipeline insights finds them, for charts over weeks and years.
 --
@@ -8877,7 +8902,7 @@ begin
     select * from (values
       ('holdfast_producer', '{send,send_batch,send_many,open_stage,check_staged,send_staged,drop_staged,writes,json_errors,begin_run,report_run,end_run,runs,fast_mode,now}'::text[]),
       ('holdfast_consumer', '{read,read_archive,log_stats,claim,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,scan,scan_bounds,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
-      ('holdfast_monitor', '{queue_stats,queues,leases,log_stats,blocked_keys,samples,rollups,why,runs,now}'),
+      ('holdfast_monitor', '{queue_stats,queues,leases,log_stats,blocked_keys,samples,rollups,archived,why,runs,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
     ) g(role, verbs)
@@ -8904,7 +8929,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '4dd242c9d5d27d1cf9aaa75d6a2b44799b8d10ae8488b0ffc128daf7503a8a64', false);
+values (0, 'functions', 'e153a0d8ae5c53ff3f6331a35c6d25214c3e75d52e7f9921689f828e395a64bb', false);
 \else
 do $install$
 begin
@@ -8924,7 +8949,7 @@ begin
             (11, '004fd1f028fde78745be9726081258fcdf1f9173cf2c848028c98140cc686e72'),
             (12, '8294239b6efe8786d1a522a1b69126e35113393d085f2ef5f0dd6a95c2baac93'),
             (13, '6fd8556a28c639a5d8ca0170da78ad03c97a848b47cfa50c7359db59f6c001b3'),
-            (0, '4dd242c9d5d27d1cf9aaa75d6a2b44799b8d10ae8488b0ffc128daf7503a8a64')
+            (0, 'e153a0d8ae5c53ff3f6331a35c6d25214c3e75d52e7f9921689f828e395a64bb')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -45,7 +45,7 @@ class LakeFiles:
     def note(self) -> str | None:
         """Which lake this is; None if it is none yet."""
         if self._storage.exists(NOTE):
-            return str(json.loads(self._storage.read(NOTE))["lake"])
+            return noted(self._storage.read(NOTE))
         if strays := [name for name in self._storage.names() if name.startswith("queue=")]:
             raise PipelineError(
                 f"{self._storage}: got {strays[0]} and no {NOTE}, which says of which database it is;"
@@ -92,6 +92,16 @@ class LakeFiles:
         table = transforms.read_back(frame).toArrow()
         numbers = table[BATCH].unique()
         return {number.as_py(): Content(table.filter(pc.equal(table[BATCH], number))) for number in numbers}
+
+
+def known_lakes(storage: Storage) -> set[str]:
+    """The lakes in a folder, or in those that are meant by a pattern, by what their notes say."""
+    return {noted(text) for text in storage.read_all(NOTE)}
+
+
+def noted(text: str) -> str:
+    """Which lake a note is of."""
+    return str(json.loads(text)["lake"])
 
 
 def place(batch: Batch) -> str:

@@ -7,7 +7,7 @@ once (ended.once).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -27,6 +27,7 @@ from holdfast.spark.transforms.insights import ended
 from holdfast.spark.transforms.insights.facts import COVERAGE, Range
 from holdfast.spark.transforms.insights.samples import SAMPLE, sampled_measures
 
+from ._moved import Moved, lakes, moved
 from ._pipeline import PipelineError, Run
 
 STATES = ("archive", "dead", "live")
@@ -46,6 +47,13 @@ COVERED = """
 select q.name, min(s.began), max(s.ended)
 from unnest(%s::text[]) q(name) cross join lateral holdfast.samples(q.name, %s, %s) s
 where s.began + (s.ended - s.began) / 2 >= %s and s.began + (s.ended - s.began) / 2 < %s group by q.name
+"""
+LEFT = """
+select q.name, min(s.began), max(s.ended)
+from unnest(%s::text[], %s::timestamptz[], %s::timestamptz[]) q(name, first_at, last_at)
+cross join lateral holdfast.samples(q.name, %s, %s) s
+where s.ended > q.first_at and s.began <= q.last_at
+  and s.began + (s.ended - s.began) / 2 >= %s and s.began + (s.ended - s.began) / 2 < %s group by q.name
 """
 NOW = """
 select s.queue, s.ready, s.scheduled, s.blocked, s.in_flight, s.dead, s.oldest_age, s.exact
@@ -108,6 +116,22 @@ class Moment:
         """From when to when there are samples of each queue."""
         period = (span.since, span.until + SAMPLING, span.since, span.until)
         return {row[0]: (row[1], row[2]) for row in self._ask(COVERED, _there(queues), *period)}
+
+    def moved(self, queues: Sequence[Queue], span: Range, lake: str | None) -> list[Moved]:
+        """What has left the database for a lake that is not read."""
+        names = [queue.name for queue in queues]
+        read = lakes(self._run.spark, lake)
+        return moved(self._connection, names, span.since, span.until, read=read)
+
+    def covered_instead(
+        self, queues: Sequence[Queue], span: Range, found: Sequence[Moved]
+    ) -> dict[str, tuple[datetime, datetime]]:
+        """From when to when samples tell of a queue what has left it."""
+        there = set(_there(queues))
+        gone = [each for each in found if each.queue in there]
+        stretches = ([getattr(each, name) for each in gone] for name in ("queue", "first_at", "last_at"))
+        period = (span.since, span.until + SAMPLING, span.since, span.until)
+        return {row[0]: (row[1], row[2]) for row in self._ask(LEFT, *stretches, *period)}
 
     def ended(self, queues: Sequence[Queue], span: Range, lake: str | None) -> DataFrame:
         """What has ended in the range; and what was sent in it and has ended since."""
@@ -193,21 +217,24 @@ def moment(run: Run) -> Iterator[Moment]:
 def coverage(
     run: Run,
     queues: Sequence[Queue],
-    covered: dict[str, tuple[datetime, datetime]],
+    covered: Mapping[str, tuple[datetime, datetime]],
+    instead: Mapping[str, tuple[datetime, datetime]],
     *,
     looked_back: timedelta,
     in_lake: bool,
 ) -> DataFrame:
-    """What is taken from samples, and in which time: a frame of COVERAGE."""
-    rows = [
-        (
-            queue.name,
-            sampled_measures(queue.keep, complete=in_lake or queue.keep_for >= looked_back),
-            *covered[queue.name],
-        )
-        for queue in queues
-        if queue.name in covered
-    ]
+    """What is taken from samples, and in which time: a frame of COVERAGE.
+
+    Instead: the time of which messages have left for a lake that is not read, so that samples tell it all.
+    """
+
+    def stretches(queue: Queue) -> Iterator[tuple[Sequence[str], datetime, datetime]]:
+        complete = in_lake or queue.keep_for >= looked_back
+        yield sampled_measures(queue.keep, complete=complete), *covered[queue.name]
+        if queue.name in instead:
+            yield sampled_measures((), complete=False), *instead[queue.name]
+
+    rows = [(queue.name, list(stretches(queue))) for queue in queues if queue.name in covered]
     return run.spark.createDataFrame(rows, COVERAGE)
 
 

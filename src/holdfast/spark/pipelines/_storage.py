@@ -53,11 +53,12 @@ class Storage:
 
     def read(self, path: str) -> str:
         """The text of a small file."""
-        stream = self._files.open(self._at(path))
-        try:
-            return bytes(stream.readAllBytes()).decode()
-        finally:
-            stream.close()
+        return self._text(self._at(path))
+
+    def read_all(self, path: str) -> list[str]:
+        """The text of each small file that is there, if the folder is a pattern; else of one or none."""
+        found = self._files.globStatus(self._at(path)) or ()
+        return [self._text(each.getPath()) for each in found]
 
     def write(self, path: str, text: str) -> None:
         """A small file, whole or not at all."""
@@ -71,6 +72,13 @@ class Storage:
 
     def _at(self, path: str) -> Any:
         return self._path(self._root, path) if path else self._root
+
+    def _text(self, path: Any) -> str:
+        stream = self._files.open(path)
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
 
     def _secure(self, path: Any) -> None:
         """On a disk of this machine: let the file and its name outlive a power failure."""

@@ -25,6 +25,7 @@ from holdfast.spark.transforms.insights.slo import promised
 
 from . import _rollups
 from ._figures import Gathered, totals
+from ._moved import Moved, not_read
 from ._needs import Finds, Need, Reads
 from ._pipeline import PipelineError, Run, fingerprint
 from ._sources import Moment, Queue, coverage, moment
@@ -80,6 +81,7 @@ class Insights:
         with moment(run) as now:
             with run.step("looking at the queues"):
                 work = Work.of(self, run, now, self._promised())
+                work.remark()
             if run.dry_run:
                 return work.previewed(now)
             counts = work.read(now)
@@ -104,6 +106,7 @@ class Work:
         queues: Sequence[Queue],
         objectives: Sequence[Objective],
         live: Mapping[str, Live],
+        moved: Sequence[Moved],
         made_at: datetime,
     ) -> None:
         self._insights = insights
@@ -113,6 +116,7 @@ class Work:
         self._queues = queues
         self._objectives = objectives
         self._live = live
+        self._moved = moved
         self._made_at = made_at
         self._frames: list[DataFrame] = []
 
@@ -127,7 +131,13 @@ class Work:
         for each in objectives:
             if each.queue not in names:
                 raise PipelineError(f"--objective: got {each.queue}; expected a queue that is looked at")
-        return cls(insights, run, span, label, queues, objectives, now.live_figures(queues), now.at)
+        moved = now.moved(queues, span, insights.lake)
+        return cls(insights, run, span, label, queues, objectives, now.live_figures(queues), moved, now.at)
+
+    def remark(self) -> None:
+        """Tell those who watch what is missed."""
+        for each in self._moved:
+            self._run.note(str(each))
 
     def previewed(self, now: Moment) -> Mapping[str, Any]:
         """Count what would be read, and say what would be written."""
@@ -144,9 +154,9 @@ class Work:
         """Count all facts, and all errors, in one moment of the database."""
         covered = now.covered(self._queues, self._span)
         looked_back = self._made_at - self._span.since
-        known = coverage(
-            self._run, self._queues, covered, looked_back=looked_back, in_lake=self._insights.lake is not None
-        )
+        instead = now.covered_instead(self._queues, self._span, self._moved)
+        in_lake = self._insights.lake is not None
+        known = coverage(self._run, self._queues, covered, instead, looked_back=looked_back, in_lake=in_lake)
         with self._run.step("reading messages"):
             ended = now.ended(self._queues, self._span, self._insights.lake)
             facts = [
@@ -208,7 +218,7 @@ class Work:
 
     def _told(self) -> dict[str, Any]:
         period = {"since": self._span.since.isoformat(), "until": self._span.until.isoformat()}
-        return {"queues": len(self._queues), **period, "bucket": self._label}
+        return {"queues": len(self._queues), **period, "bucket": self._label, **not_read(self._moved)}
 
     def _places(self) -> dict[str, Any]:
         table = "holdfast.rollup" if self._insights.rollups else None
@@ -220,6 +230,11 @@ class Work:
         notes = [
             f"Read were the archive, the queues as they were at {self._made_at:%Y-%m-%d %H:%M:%S} UTC,"
             f" the samples of each minute{lake}."
+        ]
+        notes += [
+            f"{each}. Without it the samples tell what happened to them (~), where there are some, and"
+            " their errors, keys and consumers are missing."
+            for each in self._moved
         ]
         silent = [queue.name for queue in self._queues if "done" not in queue.keep and queue.there]
         if silent:

@@ -17,6 +17,7 @@ from holdfast.spark.lake import read_lake
 from holdfast.spark.options import Options, Use
 from holdfast.spark.transforms import replay as transforms
 
+from ._moved import Moved, lakes, moved, not_read
 from ._needs import Finds, Need, Reads, Replays
 from ._pace import Pace, check_rate
 from ._pieces import Pieces, is_piece, spot_of
@@ -91,12 +92,23 @@ class Replay:
     def run(self, run: Run) -> Mapping[str, Any]:
         """Find them, put them in order, and send them piece by piece."""
         ways = self._ways
+        missed = self._missed(run)
         done = [Work(self, run, target, sources).outcome() for target, sources in ways]
         told = {name: sum(each[name] for each in done) for name in done[0] if name not in ("days", "until")}
         if run.dry_run:
             told["days"] = {queue: days for each in done for queue, days in each["days"].items()}
         span = {"since": self.since, "until": max(each["until"] for each in done)}
-        return {"to": ", ".join(target for target, _ in ways), **span, **told, "write_id": self.identity}
+        to = ", ".join(target for target, _ in ways)
+        return {"to": to, **span, **told, **not_read(missed), "write_id": self.identity}
+
+    def _missed(self, run: Run) -> Sequence[Moved]:
+        """What has left for a lake that was not named; those who watch are told."""
+        read = lakes(run.spark, self.lake)
+        with run.database() as connection:
+            found = moved(connection, self.queues, moment(self.since), moment(self.until), read=read)
+        for each in found:
+            run.note(str(each))
+        return found
 
 
 class Work:

@@ -6,6 +6,7 @@
 --   open_batches    batches whose rows may be here and in a file: those that a run finishes first
 --   read_batch      its messages, each with a checksum
 --   close_batch     the file has these, by id and checksum: they are removed, or kept on purpose
+--   archived        what has left the database so, by queue and lake: for those who would miss it
 --
 -- The file decides. What is removed is what was read back from it, and is here with the same content; what retention
 -- removed meanwhile is not missed, and what turned up late stays for another batch. No message is in two open batches.
@@ -273,3 +274,27 @@ begin
 end $$;
 comment on function holdfast.close_batch is
   'A file holds these messages of a batch, by id and checksum: remove them, or keep them on purpose; returns how many were removed. Refused if one has another content here';
+
+create or replace function holdfast.archived(queues text[] default null, since timestamptz default null, until timestamptz default null)
+returns table (queue text, lake uuid, place text, messages bigint, first_at timestamptz, last_at timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_since timestamptz := coalesce(archived.since, '-infinity');
+  v_until timestamptz := coalesce(archived.until, 'infinity');
+begin
+  if v_since > v_until then
+    perform holdfast._fail('QH421', 'since is later than until', format('Got %s and %s.', v_since, v_until),
+      'since and until take times; without since it is from the beginning, without until all up to now.');
+  end if;
+  -- A batch is closed after its messages ended: what was closed before cannot be in the range.
+  return query
+    select b.queue, b.lake, l.place, sum(b.messages)::bigint, min(b.first_at), max(b.last_at)
+    from holdfast.lake_batch b join holdfast.lake l on l.id = b.lake
+    where b.state = 'done' and b.closed_at >= v_since and b.last_at >= v_since and b.first_at < v_until and b.messages > 0
+      and (archived.queues is null or b.queue = any (archived.queues))
+    group by b.queue, b.lake, l.place order by b.queue, l.place, b.lake;
+end $$;
+comment on function holdfast.archived is
+  'How many messages have left the database for which lake, in the last 90 days: of the batches in which some ended from since to before until, by queue and lake';

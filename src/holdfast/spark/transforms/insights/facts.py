@@ -25,8 +25,11 @@ CELL = ("queue", "start", "measure", "label", "bin", "n", "sampled")
 OUTCOMES = ("done", "failed", "dead", "expired", "discarded")
 COUNTED = ("sent", *OUTCOMES, "retries")
 TIMED = ("waiting", "processing")
-# Of each queue: which figures its samples say better than its messages, and in which time.
-COVERAGE = "queue STRING, sampled_measures ARRAY<STRING>, covered_from TIMESTAMP, covered_until TIMESTAMP"
+# Of each queue: which figures its samples say better than its messages, and in which time. A stretch begins
+# and ends with a sample, so that nothing is in a sample and in messages beside it.
+COVERAGE = (
+    "queue STRING, stretches ARRAY<STRUCT<measures: ARRAY<STRING>, since: TIMESTAMP, until: TIMESTAMP>>"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,11 @@ def counted(facts: Sequence[DataFrame]) -> DataFrame:
     return first.groupBy(*by).agg(F.sum("n").alias("n"), F.max("sampled").alias("sampled")).select(*CELL)
 
 
+def tells(stretch: Column) -> Column:
+    """Whether the samples of a stretch are asked for the measure."""
+    return F.array_contains(stretch["measures"], F.col("measure"))
+
+
 def _fact(
     measure: str | Column,
     at: str,
@@ -95,13 +103,10 @@ def _fact(
 def _placed(frame: DataFrame, facts: Sequence[Column], coverage: DataFrame, span: Range) -> DataFrame:
     """Each fact in its bucket, if it is in the range and the samples do not know better."""
     known = frame.join(F.broadcast(coverage), "queue", "left")
-    apart = known.select("queue", *coverage.columns[1:], F.inline(F.array(*facts)))
+    apart = known.select("queue", "stretches", F.inline(F.array(*facts)))
     within = (F.col("at") >= F.lit(span.since)) & (F.col("at") < F.lit(span.until))
-    covered = (
-        F.array_contains("sampled_measures", F.col("measure"))
-        & (F.col("at") >= F.col("covered_from"))
-        & (F.col("at") < F.col("covered_until"))
-    )
+    at = F.col("at")
+    covered = F.exists("stretches", lambda each: tells(each) & (at >= each["since"]) & (at < each["until"]))
     return apart.where((F.col("n") > 0) & within & ~F.coalesce(covered, F.lit(False))).select(
         "queue",
         bucket_of(F.col("at"), span.bucket).alias("start"),

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from .buckets import bucket_of
-from .facts import CELL, OUTCOMES, TIMED, Range
+from .facts import CELL, OUTCOMES, TIMED, Range, tells
 from .percentiles import bin_of
 
 COUNTS = ("sent", *OUTCOMES)
@@ -53,14 +53,13 @@ def sampled_measures(keep: Collection[str], *, complete: bool) -> list[str]:
 def facts_of_samples(samples: DataFrame, coverage: DataFrame, span: Range) -> DataFrame:
     """What samples add to the figures for which they are asked."""
     middle = (F.unix_micros("began") + F.unix_micros("ended")) / 2
-    # One that was written since the coverage was looked up is left to the messages.
-    known = (
-        samples.join(F.broadcast(coverage), "queue")
-        .where(F.col("ended") <= F.col("covered_until"))
-        .withColumn("at", F.timestamp_micros(middle.cast("long")))
+    known = samples.join(F.broadcast(coverage), "queue").withColumn(
+        "at", F.timestamp_micros(middle.cast("long"))
     )
-    apart = known.select("queue", "at", "sampled_measures", F.inline(F.array(*_facts())))
-    wanted = F.array_contains("sampled_measures", F.col("measure"))
+    apart = known.select("queue", "at", "ended", "stretches", F.inline(F.array(*_facts())))
+    # One that was written since the coverage was looked up is left to the messages.
+    end = F.col("ended")
+    wanted = F.exists("stretches", lambda each: tells(each) & (end > each["since"]) & (end <= each["until"]))
     within = (F.col("at") >= F.lit(span.since)) & (F.col("at") < F.lit(span.until))
     placed = apart.withColumn("start", bucket_of(F.col("at"), span.bucket))
     return (
