@@ -197,19 +197,19 @@ def test_errors_are_counted_by_fingerprint_and_told_apart_by_whether_they_were_f
         spark,
         {"last_error": "order 17 is gone", "outcome": "failed", "ended_at": T0 + MINUTE},
         {"last_error": "order 4 is gone", "ended_at": T0 + 61 * MINUTE},
-        {"last_error": "no route", "outcome": "dead"},
+        *({"last_error": "no route", "outcome": each} for each in ("dead", "discarded", "expired")),
         {"last_error": "order 5 is gone", "ended_at": T0 - SECOND},
         {},
     )
 
     found = only(frequent(errors_of(frame, SPAN), BY_QUEUE, 10))
 
-    assert (found.erring_count, found.fatal_count) == (3, 2)
+    assert (found.erring_count, found.fatal_count) == (5, 4)
     assert [(each.fingerprint, each.messages, each.fatal, each.example) for each in found.errors] == [
+        ("no route", 3, 3, "no route"),
         ("order <n> is gone", 2, 1, "order 17 is gone"),
-        ("no route", 1, 1, "no route"),
     ]
-    assert (found.errors[0].first_seen.timestamp(), found.errors[0].last_seen.timestamp()) == (
+    assert (found.errors[1].first_seen.timestamp(), found.errors[1].last_seen.timestamp()) == (
         (T0 + MINUTE).timestamp(),
         (T0 + 61 * MINUTE).timestamp(),
     )

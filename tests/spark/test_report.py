@@ -232,6 +232,17 @@ def test_durations_that_are_estimates_are_marked_and_make_no_queue_the_slowest()
     assert "2 sp95 waitingin slow, the slowest" in text
 
 
+def test_counts_that_are_estimates_are_marked_where_they_are_not_zero() -> None:
+    rough = Total("q", Counts(sent=1200, done=1100, dead=3), estimated=("dead", "done", "expired", "sent"))
+    exact = Total("p", Counts(sent=7, done=7))
+
+    text = words(render(small(totals=[rough, exact])))
+
+    assert "q: ~1,100 done, ~3 dead." in text
+    assert "p: 7 done." in text
+    assert "q~1,200~1,1000~30" in text
+
+
 def test_an_objective_that_was_kept_over_all_says_so() -> None:
     kept = Kept(Objective("q", "waiting", 95, 30.0), (Burn(SINCE, 100, 6), Burn(SINCE + HOUR, 100, 0)))
 

@@ -37,7 +37,7 @@ def failures(found: Sequence[Failure]) -> Markup | None:
         Column("", "pic"),
         Column(
             "Ended by it",
-            title="Failed or dead with this error; the others were done after all, or ended otherwise",
+            title="Failed, dead, discarded or expired with this error; the others were done after all",
         ),
         Column("First", "t"),
         Column("Last", "t"),

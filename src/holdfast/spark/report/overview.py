@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from .charts import sparkline
-from .figures import Counts, Figures, Spread, Total
+from .figures import COUNTED, Counts, Figures, Spread, Total
 from .markup import Child, Markup, name, tag
 from .summary import busiest, sentences
 from .tables import Column, table
 from .timeline import Point
-from .words import NOTHING, compact, duration, number, percent, plural, roughly, step
+from .words import NOTHING, compact, duration, number, percent, plural, roughly, some, step
 
 MOST_QUEUES = 200  # rows of the list
 HAPPENED = (
@@ -24,6 +24,7 @@ HAPPENED = (
     Column("Discarded"),
     Column("Retries", title="Deliveries beyond the first"),
 )
+BAD = ("failed", "dead")
 TOOK = (
     Column("Queue", None),
     Column("Waiting p50", title="From sent to claimed"),
@@ -127,13 +128,9 @@ def _happened(total: Total, points: Sequence[Point | None], detailed: bool) -> l
     return [
         tag("a", shown, href=f"#{anchor(total.queue)}") if detailed else shown,
         sparkline(done, f"Done over time in {total.queue}") if any(done) else None,
-        _count(counts.sent),
-        _count(counts.done),
-        _count(counts.failed, bad=True),
-        _count(counts.dead, bad=True),
-        _count(counts.expired),
-        _count(counts.discarded),
-        _count(counts.retries),
+        *(
+            _count(getattr(counts, each), bad=each in BAD, rough=each in total.estimated) for each in COUNTED
+        ),
     ]
 
 
@@ -150,5 +147,6 @@ def _took(total: Total) -> list[Child]:
     ]
 
 
-def _count(value: int, *, bad: bool = False) -> Markup:
-    return tag("span", number(value), class_="zero" if value == 0 else "bad" if bad else None)
+def _count(value: int, *, bad: bool = False, rough: bool = False) -> Markup:
+    shown = some(value) if rough else number(value)
+    return tag("span", shown, class_="zero" if value == 0 else "bad" if bad else None)

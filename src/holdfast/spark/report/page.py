@@ -134,6 +134,8 @@ NOTES = (
     "Waiting is from sent to claimed, retries and delays included; processing is from that claim to done."
     " Both are known of messages that are done and kept, and percentiles of them are right within 1 %.",
     "Failures are messages with an error, by the last one that they had.",
+    "What has a ~ comes from the samples of each minute. They count ids: one of a send that was rolled back"
+    " counts as sent, and as done.",
     "The burn of an objective is the share of messages that were too slow, by the share that may be:"
     " of waiting p95 < 30 s, 5 % may be.",
 )

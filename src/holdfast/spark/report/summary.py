@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from .figures import Failure, Figures, Kept, Live, Total
 from .markup import shortened
-from .words import duration, number, percent, plural, roughly, step
+from .words import duration, number, percent, plural, roughly, some, step
 
 MOST_SENTENCES = 8  # queues that are told of
 LONGEST_NAME = 90  # characters of a failure in a sentence
@@ -41,11 +41,10 @@ def _of_queue(total: Total, figures: Figures) -> Iterator[str]:
 
 def _what_happened(total: Total) -> str:
     counts = total.counts
-    facts = [f"{number(counts.done)} done"]
-    facts += [
-        f"{number(count)} {name}"
-        for name in ("dead", "failed", "expired", "discarded")
-        if (count := getattr(counts, name))
+    facts = [
+        f"{some(count) if name in total.estimated else number(count)} {name}"
+        for name in ("done", "dead", "failed", "expired", "discarded")
+        if (count := getattr(counts, name)) or name == "done"
     ]
     for name, spread in (("waiting", total.waiting), ("processing", total.processing)):
         if spread.p95 is not None:

@@ -41,6 +41,11 @@ def roughly(seconds: float | None) -> str:
     return NOTHING if seconds is None else f"~{duration(seconds)}"
 
 
+def some(count: int) -> str:
+    """~1,200: a count that is an estimate."""
+    return f"~{number(count)}" if count else number(count)
+
+
 def percent(share: float) -> str:
     """96 %; small shares keep a digit."""
     value = 100 * share

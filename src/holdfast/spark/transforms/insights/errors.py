@@ -13,7 +13,6 @@ from .fingerprints import fingerprinted
 from .tops import listed, top
 
 FIELDS = ("fingerprint", "messages", "fatal", "first_seen", "last_seen", "example")
-FATAL = ("failed", "dead")
 
 
 def errors_of(ended: DataFrame, span: Range) -> DataFrame:
@@ -23,7 +22,7 @@ def errors_of(ended: DataFrame, span: Range) -> DataFrame:
         "queue",
         bucket_of(F.col("ended_at"), span.bucket).alias("start"),
         fingerprinted(F.col("last_error")).alias("fingerprint"),
-        F.col("outcome").isin(*FATAL).cast("long").alias("fatal"),
+        (F.col("outcome") != "done").cast("long").alias("fatal"),
         "ended_at",
         "last_error",
     )
