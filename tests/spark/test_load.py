@@ -8,14 +8,11 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -24,27 +21,12 @@ from holdfast.spark.pipelines._chunks import Chunks
 from holdfast.spark.pipelines._pipeline import PipelineError, Run
 from holdfast.spark.pipelines.load import Load
 from tests.engine.engine import Engine, payloads
+from tests.spark.loads import loaded, numbers, write_lines
 from tests.spark.runs import Screen, a_run
 
 pytestmark = pytest.mark.verify
 
 CHUNK = 2048  # bytes: some of them to a file
-
-
-def write_lines(path: Path, *rows: Any) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
-    return path
-
-
-def numbers(count: int) -> list[dict[str, Any]]:
-    return [{"id": n, "who": f"c{n % 3}", "p": n % 11} for n in range(count)]
-
-
-def loaded(run: Run, path: Path | str, **parameters: Any) -> dict[str, Any]:
-    pipeline = Load(to="q", paths=[str(path)], **parameters)
-    pipeline.check()
-    return dict(pipeline.run(run))
 
 
 def sent(engine: Engine) -> Counter[Any]:
@@ -190,51 +172,6 @@ def test_what_is_mapped_stays_digit_by_digit_or_is_taken_out_by_another_load(
     assert kept["write_id"] != dropped["write_id"]
     texts = queue.conn.execute("select payload::text from holdfast.message order by id").fetchall()
     assert sorted(texts) == [('{"id": 7, "who": "c", "price": 1.0}',), ('{"who": "c", "price": 1}',)]
-
-
-def test_csv_with_types_and_compressed(run: Run, queue: Engine, tmp_path: Path) -> None:
-    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b'id,name,price\n1,"a, b",2.5\n2,,3\n'))
-
-    loaded(run, tmp_path / "a.csv.gz", schema="id INT, name STRING, price DOUBLE")
-
-    assert payloads(queue.claim(10)) == [
-        {"id": 1, "name": "a, b", "price": 2.5},
-        {"id": 2, "name": None, "price": 3.0},
-    ]
-
-
-def test_csv_without_types_is_text_and_files_must_have_one_header(
-    run: Run, queue: Engine, tmp_path: Path
-) -> None:
-    write_lines(tmp_path / "a.csv", "id,name", "1,a")
-    loaded(run, tmp_path / "a.csv")
-    write_lines(tmp_path / "b.csv", "name,id", "b,2")
-
-    with pytest.raises(Exception, match="CSV header does not conform to the schema"):
-        loaded(run, tmp_path / "*.csv")
-
-    assert payloads(queue.claim(10)) == [{"id": "1", "name": "a"}]
-
-
-def test_a_file_that_is_one_array(run: Run, queue: Engine, tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text(json.dumps(numbers(5), indent=2))
-
-    loaded(run, tmp_path / "a.json", format="json-array")
-
-    assert payloads(queue.claim(10)) == numbers(5)
-
-
-def test_parquet_in_folders_that_are_columns(run: Run, queue: Engine, tmp_path: Path) -> None:
-    for year in (2030, 2031):
-        (tmp_path / "lake" / f"year={year}").mkdir(parents=True)
-        pq.write_table(pa.table({"id": [year]}), tmp_path / "lake" / f"year={year}" / "a.parquet")
-
-    loaded(run, tmp_path / "lake", mapping={"tag": "year"})
-
-    assert sorted((row["tag"], row["payload"]["id"]) for row in queue.claim(10)) == [
-        ("2030", 2030),
-        ("2031", 2031),
-    ]
 
 
 def test_a_query_is_loaded_in_one_piece_and_once(run: Run, queue: Engine) -> None:
