@@ -67,3 +67,11 @@ def test_parquet_in_folders_that_are_columns(run: Run, queue: Engine, tmp_path: 
         ("2030", 2030),
         ("2031", 2031),
     ]
+
+
+def test_one_file_of_parquet(run: Run, queue: Engine, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "a.parquet")
+
+    loaded(run, tmp_path / "a.parquet")
+
+    assert payloads(queue.claim(10)) == [{"id": 1}, {"id": 2}]

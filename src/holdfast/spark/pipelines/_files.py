@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from holdfast.spark.transforms.load import BROKEN, FILE, LINE, elements, filled
 
 from ._pipeline import PipelineError
+from ._storage import Storage
 
 FORMATS = ("json", "json-array", "csv", "parquet")
 SUFFIXES: Mapping[str, str] = {
@@ -64,8 +65,8 @@ def read(
     paths = [GLOB.sub(r"\\\1", file.path) for file in files]
     if kind in ("json", "json-array"):
         return _lines(spark, kind, paths, options)
-    reader = spark.read.options(**_base(roots), **options)
     if kind == "parquet":
+        reader = spark.read.options(**{**_base(spark, files, roots), **options})
         return reader.parquet(*paths).select("*", F.col("_metadata.file_path").alias(FILE))
     return _table(spark, files, paths, options)
 
@@ -92,9 +93,12 @@ def _separator(files: Sequence[File]) -> dict[str, str]:
     return {"sep": "\t"} if all(".tsv" in PurePosixPath(file.path).suffixes for file in files) else {}
 
 
-def _base(roots: Sequence[str]) -> dict[str, str]:
+def _base(spark: SparkSession, files: Sequence[File], roots: Sequence[str]) -> dict[str, str]:
     """Folders below the one that was named may be columns: /data/orders/year=2030/…"""
-    return {"basePath": roots[0]} if len(roots) == 1 and not GLOB.search(roots[0]) else {}
+    if len(roots) > 1 or GLOB.search(roots[0]):
+        return {}
+    root = str(Storage(spark, roots[0]))
+    return {} if root == files[0].path else {"basePath": root}
 
 
 def _format(path: str) -> str | None:
