@@ -48,6 +48,58 @@ def test_csv_without_types_is_text_and_files_must_have_one_header(
     assert payloads(queue.claim(10)) == [{"id": "1", "name": "a"}]
 
 
+def test_csv_is_quoted_as_spreadsheets_do_and_otherwise_if_one_says_so(
+    run: Run, queue: Engine, tmp_path: Path
+) -> None:
+    path = write_lines(
+        tmp_path / "a.csv", "id,text", r'1,"He said ""hi"""', r'2,"6"" nails"', r'3,"C:\dir\"', '4,6" nails'
+    )
+    other = write_lines(tmp_path / "b.csv", "id;text", r'5;"a \"b\""')
+
+    loaded(run, path)
+    loaded(run, other, options={"ESCAPE": "\\", "sep": ";"})
+
+    assert [each["text"] for each in payloads(queue.claim(10))] == [
+        'He said "hi"',
+        '6" nails',
+        "C:\\dir\\",
+        '6" nails',
+        'a "b"',
+    ]
+
+
+def test_csv_with_other_columns_or_open_quotes_is_refused(run: Run, queue: Engine, tmp_path: Path) -> None:
+    path = write_lines(
+        tmp_path / "a.csv", "id,text", "1", "2,a,b", '3,"one', 'two"', '4,a,"b', "5,good", "6,"
+    )
+    aside = tmp_path / "aside"
+
+    loaded(run, path, quarantine=str(aside))
+
+    found = run.spark.read.parquet(str(aside / "unreadable")).orderBy("row").collect()
+    told = "expected as many columns as the header has, and quotes that end in the line"
+    assert [(row.content, row.reason) for row in found] == [
+        (line, told) for line in ("1", "2,a,b", '3,"one', 'two"', '4,a,"b')
+    ]
+    assert payloads(queue.claim(10)) == [{"id": "5", "text": "good"}, {"id": "6", "text": None}]
+
+
+def test_csv_with_line_breaks_in_values(run: Run, queue: Engine, tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.csv", "id,text", '1,"one', 'two ""2"""', "2,b")
+
+    loaded(run, path, options={"multiLine": "true"})
+
+    assert payloads(queue.claim(10)) == [{"id": "1", "text": 'one\ntwo "2"'}, {"id": "2", "text": "b"}]
+
+
+def test_csv_in_another_encoding(run: Run, queue: Engine, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("naïve\ncafé\n".encode("iso-8859-1"))
+
+    loaded(run, tmp_path / "a.csv", options={"encoding": "ISO-8859-1"})
+
+    assert payloads(queue.claim(10)) == [{"naïve": "café"}]
+
+
 def test_a_file_that_is_one_array(run: Run, queue: Engine, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(numbers(5), indent=2))
 

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from holdfast.spark.transforms.load import (
-    BROKEN,
     CONTENT,
     FILE,
     LINE,
@@ -154,9 +153,10 @@ def test_several_reasons_are_all_told(lines: Lines) -> None:
 
 
 def test_text_columns_get_the_types_of_a_schema(spark: SparkSession) -> None:
-    ddl = f"id string, price string, {BROKEN} string, {FILE} string"
+    ddl = f"id string, price string, {REASON} string, {CONTENT} string, {FILE} string"
     frame = spark.createDataFrame(
-        [("1", "2.50", None, "f"), ("2", "dear", None, "f"), ("3", None, "3", "f")], ddl
+        [("1", "2.50", None, None, "f"), ("2", "dear", None, None, "f"), ("3", None, "too short", "3", "f")],
+        ddl,
     )
 
     found = typed(frame, OfColumns(frame.schema), schema("id INT, price DECIMAL(10,2)"))
@@ -165,7 +165,7 @@ def test_text_columns_get_the_types_of_a_schema(spark: SparkSession) -> None:
     assert reasons(found) == [
         None,
         "price: got dear; expected decimal(10,2)",
-        "expected as many columns as the header has",
+        "too short",
     ]
     assert [row[CONTENT] for row in found.collect()] == [None, '{"id":"2","price":"dear"}', "3"]
 

@@ -10,7 +10,8 @@ from pathlib import PurePosixPath
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from holdfast.spark.transforms.load import BROKEN, FILE, LINE, elements, filled
+from holdfast.spark.transforms import csv
+from holdfast.spark.transforms.load import BROKEN, FILE, LINE, elements, filled, quoted
 
 from ._pipeline import PipelineError
 from ._storage import Storage
@@ -25,6 +26,10 @@ SUFFIXES: Mapping[str, str] = {
     ".parquet": "parquet",
 }
 PACKED = frozenset({".gz", ".bz2", ".zst", ".zstd", ".lz4", ".snappy", ".deflate", ".xz"})
+QUOTING = {"quote": '"', "escape": '"'}  # as RFC 4180 has it; Spark would take a backslash
+OF_LINES = frozenset(
+    {"header", "enforceschema", "comment", "linesep", "encoding", "charset"}
+)  # of the options
 GLOB = re.compile(r"([\\*?\[\]{}])")
 
 
@@ -61,7 +66,7 @@ def format_of(files: Sequence[File]) -> str:
 def read(
     spark: SparkSession, kind: str, files: Sequence[File], roots: Sequence[str], options: Mapping[str, str]
 ) -> DataFrame:
-    """The rows of files: LINE and FILE of JSON, else columns, FILE, and BROKEN of CSV."""
+    """The rows of files: LINE and FILE of JSON, else columns and FILE, and REASON and CONTENT of CSV."""
     paths = [GLOB.sub(r"\\\1", file.path) for file in files]
     if kind in ("json", "json-array"):
         return _lines(spark, kind, paths, options)
@@ -82,10 +87,26 @@ def _table(
     spark: SparkSession, files: Sequence[File], paths: list[str], options: Mapping[str, str]
 ) -> DataFrame:
     """CSV, all columns text: the types are the transforms' work, which can say what is wrong."""
-    chosen = {"header": "true", "enforceSchema": "false", **_separator(files), **options}
-    header = spark.read.options(**chosen).option("inferSchema", False).csv(paths[:1]).columns
-    schema = ", ".join(f"`{name.replace('`', '``')}` string" for name in (*header, BROKEN))
-    rows = spark.read.options(**chosen).csv(paths, schema=schema, columnNameOfCorruptRecord=BROKEN)
+    given = {name.lower(): value for name, value in options.items()}  # as Spark reads them
+    chosen = {**QUOTING, "header": "true", "enforceschema": "false", **_separator(files), **given}
+    names = spark.read.options(**chosen).option("inferSchema", False).csv(paths[:1]).columns
+    if chosen.get("multiline", "").lower() == "true":
+        return csv.records(_with_file(spark, chosen, names, paths), names)
+    # One column that is the whole line: nothing is quoted, and what separates it is in no text.
+    whole = {name: value for name, value in chosen.items() if name in OF_LINES}
+    whole |= {"sep": "\x01", "quote": "", "escape": ""}
+    header = spark.read.options(**whole).csv(paths[:1]).columns
+    found = _with_file(spark, whole, header, paths)
+    line = F.coalesce(BROKEN, quoted(header[0]))
+    return csv.fields(found.select(line.alias(LINE), FILE), names, chosen)
+
+
+def _with_file(
+    spark: SparkSession, options: Mapping[str, str], names: Sequence[str], paths: list[str]
+) -> DataFrame:
+    """What Spark's reader makes of CSV: the columns, BROKEN if there are others, FILE."""
+    schema = csv.text_columns([*names, BROKEN])
+    rows = spark.read.options(**options).csv(paths, schema=schema, columnNameOfCorruptRecord=BROKEN)
     return rows.select("*", F.col("_metadata.file_path").alias(FILE))
 
 

@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 # Names that no column of a user's has.
 LINE = "_load_line"  # of OfJson: the text
 FIELDS = "_load_fields"  # of OfJson: the fields of an object, by name
-BROKEN = "_load_broken"  # of OfColumns: the text of a row that has other columns than it should
+BROKEN = "_load_broken"  # of CSV: the text of a row that has other columns than it should
 REASON, CONTENT, FILE = "_load_reason", "_load_content", "_load_file"
 OUTCOME = (REASON, CONTENT, FILE)
 OURS = frozenset({LINE, FIELDS, BROKEN, *OUTCOME})
@@ -190,7 +190,7 @@ def filled(lines: DataFrame) -> DataFrame:
 
 def typed(frame: DataFrame, rows: Rows, schema: StructType) -> DataFrame:
     """Rows with the columns of a schema: those columns, and how that went."""
-    found = F.col(REASON) if REASON in frame.columns else broken(frame)
+    found = F.col(REASON) if REASON in frame.columns else F.lit(None)
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
     reasons = [found, *(unfit(rows, name, kind) for name, kind in kinds.items())]
     reasons += [missing(rows, field.name) for field in schema.fields if not field.nullable]
@@ -217,7 +217,7 @@ def messages(
 
     Without a column for it the payload is the row, what is mapped included, unless drop_mapped is set.
     """
-    found = F.col(REASON) if REASON in frame.columns else broken(frame)
+    found = F.col(REASON) if REASON in frame.columns else F.lit(None)
     reasons = [found, *(unfit(rows, name, OPTIONS[option]) for option, name in mapping.items())]
     columns = [option_of(rows, name, OPTIONS[option]).alias(option) for option, name in mapping.items()]
     if payload is not None:
@@ -256,13 +256,6 @@ def missing(rows: Rows, name: str) -> Column:
     return F.when(rows.shown(name).isNull(), F.lit(f"{name}: got nothing; expected a value"))
 
 
-def broken(frame: DataFrame) -> Column:
-    """The reason if a row of a table in text has too many columns, or too few."""
-    if BROKEN not in frame.columns:
-        return F.lit(None)
-    return F.when(F.col(BROKEN).isNotNull(), F.lit("expected as many columns as the header has"))
-
-
 def quoted(name: str) -> Column:
     """A column by its name, whatever characters that has."""
     return F.col("`" + name.replace("`", "``") + "`")
@@ -285,5 +278,4 @@ def _content(frame: DataFrame) -> Column:
         return F.col(LINE)
     own = [quoted(name) for name in frame.columns if name not in OURS]
     row = F.to_json(F.struct(*own), {"ignoreNullFields": "false"}) if own else F.lit(None)
-    earlier = [F.col(name) for name in (CONTENT, BROKEN) if name in frame.columns]
-    return F.coalesce(*earlier, row)
+    return F.coalesce(CONTENT, row) if CONTENT in frame.columns else row
