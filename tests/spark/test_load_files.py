@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.spark.pipelines._pipeline import Run
+from holdfast.spark.pipelines._pipeline import PipelineError, Run
 from tests.engine.engine import Engine, payloads
 from tests.spark.loads import loaded, numbers, write_lines
 from tests.spark.runs import a_run
@@ -98,6 +99,31 @@ def test_csv_in_another_encoding(run: Run, queue: Engine, tmp_path: Path) -> Non
     loaded(run, tmp_path / "a.csv", options={"encoding": "ISO-8859-1"})
 
     assert payloads(queue.claim(10)) == [{"naïve": "café"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "parameters"),
+    [
+        ("a.jsonl", b'{"a": "caf\xc3\xa9"}\n{"a": "caf\xe9"}\n', {}),
+        ("a.jsonl", b'{"a": "caf\xc3\xa9"}\n{"a": "caf\xe9"}\n', {"mapping": {"tag": "a"}}),
+        ("a.csv", b"a,b\ncaf\xc3\xa9,\xef\xbf\xbd\ncaf\xe9,2\n", {}),
+        ("a.csv", b"a,b\ncaf\xc3\xa9,1\ncaf\xe9,2\n", {"options": {"multiLine": "true"}}),
+    ],
+)
+def test_bytes_that_are_not_utf8_are_refused_or_set_aside(
+    run: Run, queue: Engine, tmp_path: Path, name: str, content: bytes, parameters: dict[str, Any]
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    aside = tmp_path / "aside"
+
+    with pytest.raises(PipelineError, match=rf"1 of 2 rows .*/{name}: .*caf\ufffd.*: this is not UTF-8"):
+        loaded(run, tmp_path / name, **parameters)
+    loaded(run, tmp_path / name, quarantine=str(aside), **parameters)
+
+    (row,) = run.spark.read.parquet(str(aside / "unreadable")).collect()
+    assert "caf\ufffd" in row.content
+    assert (row.reason, row.file.endswith(f"/{name}")) == ("this is not UTF-8", True)
+    assert [each["a"] for each in payloads(queue.claim(10))] == ["café"]
 
 
 def test_a_file_that_is_one_array(run: Run, queue: Engine, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from holdfast.spark.transforms.load import (
     REASON,
     OfColumns,
     OfJson,
+    checked,
     elements,
     filled,
     messages,
@@ -37,7 +38,9 @@ def lines(spark: SparkSession) -> Lines:
     """A frame of these lines, all of one file."""
 
     def made(*texts: str) -> DataFrame:
-        return spark.createDataFrame([(text, "f") for text in texts], f"{LINE} string, {FILE} string")
+        return checked(
+            spark.createDataFrame([(text, "f") for text in texts], f"{LINE} string, {FILE} string")
+        )
 
     return made
 
@@ -128,6 +131,14 @@ def test_a_file_that_is_an_array_gives_a_line_for_each_element(lines: Lines) -> 
     found = elements(lines('[{"a": 1}, 2, "three"]', "[]", "no array"))
 
     assert [row[LINE] for row in found.collect()] == ['{"a":1}', "2", '"three"', "no array"]
+
+
+def test_a_file_that_is_not_utf8_is_one_line_with_its_reason(spark: SparkSession) -> None:
+    file = spark.sql(f"select cast(x'5B312C22E9225D' as string) as {LINE}, 'f' as {FILE}")
+
+    (row,) = elements(checked(file)).collect()
+
+    assert (row[LINE], row[REASON]) == ('[1,"\ufffd"]', "this is not UTF-8")
 
 
 def test_json_in_the_columns_of_a_schema(lines: Lines) -> None:

@@ -179,7 +179,8 @@ def _where(batch: pa.RecordBatch, place: int) -> str:
     if "content" not in batch.schema.names:
         shown = batch["payload"][place].as_py() if "payload" in batch.schema.names else None
         return f"{str(shown)[:80]}: " if shown is not None else ""
-    return f"{str(batch['content'][place])[:80]}: "
+    file, content = (batch[name][place].as_py() for name in ("file", "content"))
+    return (f"{file}: " if file else "") + f"{str(content)[:80]}: "
 
 
 def _listed(rows: Iterable[Any]) -> list[Any]:

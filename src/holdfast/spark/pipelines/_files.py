@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.spark.transforms import csv
-from holdfast.spark.transforms.load import BROKEN, FILE, LINE, elements, filled, quoted
+from holdfast.spark.transforms.load import BROKEN, FILE, LINE, checked, elements, filled, quoted
 
 from ._pipeline import PipelineError
 from ._storage import Storage
@@ -30,6 +30,7 @@ QUOTING = {"quote": '"', "escape": '"'}  # as RFC 4180 has it; Spark would take 
 OF_LINES = frozenset(
     {"header", "enforceschema", "comment", "linesep", "encoding", "charset"}
 )  # of the options
+UTF8, BYTES = ("UTF-8", "UTF8"), "ISO-8859-1"
 GLOB = re.compile(r"([\\*?\[\]{}])")
 
 
@@ -66,7 +67,7 @@ def format_of(files: Sequence[File]) -> str:
 def read(
     spark: SparkSession, kind: str, files: Sequence[File], roots: Sequence[str], options: Mapping[str, str]
 ) -> DataFrame:
-    """The rows of files: LINE and FILE of JSON, else columns and FILE, and REASON and CONTENT of CSV."""
+    """The rows of files: LINE, REASON and FILE of JSON, else columns, FILE, and of CSV REASON and CONTENT."""
     paths = [GLOB.sub(r"\\\1", file.path) for file in files]
     if kind in ("json", "json-array"):
         return _lines(spark, kind, paths, options)
@@ -79,7 +80,7 @@ def read(
 def _lines(spark: SparkSession, kind: str, paths: list[str], options: Mapping[str, str]) -> DataFrame:
     whole = kind == "json-array"
     text = spark.read.options(**options).text(paths, wholetext=whole)
-    lines = text.select(F.col("value").alias(LINE), F.col("_metadata.file_path").alias(FILE))
+    lines = checked(text.select(F.col("value").alias(LINE), F.col("_metadata.file_path").alias(FILE)))
     return elements(lines) if whole else filled(lines)
 
 
@@ -90,15 +91,26 @@ def _table(
     given = {name.lower(): value for name, value in options.items()}  # as Spark reads them
     chosen = {**QUOTING, "header": "true", "enforceschema": "false", **_separator(files), **given}
     names = spark.read.options(**chosen).option("inferSchema", False).csv(paths[:1]).columns
+    utf8 = chosen.get("encoding", chosen.get("charset", "UTF-8")).upper() in UTF8
     if chosen.get("multiline", "").lower() == "true":
-        return csv.records(_with_file(spark, chosen, names, paths), names)
-    # One column that is the whole line: nothing is quoted, and what separates it is in no text.
-    whole = {name: value for name, value in chosen.items() if name in OF_LINES}
-    whole |= {"sep": "\x01", "quote": "", "escape": ""}
+        return csv.records(_with_file(spark, chosen, names, paths), names, utf8=utf8)
+    return csv.fields(checked(_table_lines(spark, paths, chosen, utf8=utf8)), names, chosen)
+
+
+def _table_lines(
+    spark: SparkSession, paths: list[str], options: Mapping[str, str], *, utf8: bool
+) -> DataFrame:
+    """The lines of CSV below the headers: LINE, FILE.
+
+    To Spark they are tables of one column, in which nothing is quoted, and what separates is in no text. It
+    would mend what is not UTF-8; so it reads bytes, each as one character, and they become text here.
+    """
+    whole = {name: value for name, value in options.items() if name in OF_LINES}
+    whole |= {"sep": "\x01", "quote": "", "escape": "", **({"encoding": BYTES} if utf8 else {})}
     header = spark.read.options(**whole).csv(paths[:1]).columns
-    found = _with_file(spark, whole, header, paths)
     line = F.coalesce(BROKEN, quoted(header[0]))
-    return csv.fields(found.select(line.alias(LINE), FILE), names, chosen)
+    text = F.encode(line, BYTES).cast("string") if utf8 else line
+    return _with_file(spark, whole, header, paths).select(text.alias(LINE), FILE)
 
 
 def _with_file(

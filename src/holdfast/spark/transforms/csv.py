@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from .load import BROKEN, CONTENT, FILE, LINE, REASON, quoted
+from .load import BROKEN, CONTENT, FILE, LINE, NO_TEXT, REASON, quoted
 
 ROW, END = "_load_row", "_load_end"
 UNEVEN = "expected as many columns as the header has, and quotes that end in the line"
@@ -24,13 +24,20 @@ def fields(lines: DataFrame, names: Sequence[str], options: Mapping[str, str]) -
     rows = lines.select("*", F.from_csv(ended, text_columns([*names, END, BROKEN]), how).alias(ROW))
     uneven = F.col(f"{ROW}.{BROKEN}").isNotNull() | ~F.col(f"{ROW}.{END}").eqNullSafe(END)
     columns = [F.col(ROW)[name].alias(name) for name in names]
-    return _judged(rows, columns, F.when(uneven, F.lit(UNEVEN)), F.col(LINE))
+    reason = F.coalesce(REASON, F.when(uneven, F.lit(UNEVEN)))
+    return _judged(rows, columns, reason, F.col(LINE))
 
 
-def records(rows: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Rows that Spark's reader has made, since their values may have line breaks: the columns, and BROKEN."""
+def records(rows: DataFrame, names: Sequence[str], *, utf8: bool) -> DataFrame:
+    """Rows that Spark's reader has made, since their values may have line breaks: the columns, and BROKEN.
+
+    It puts U+FFFD in the place of bytes that are not UTF-8, and that is all that is left to see of them.
+    """
+    columns = [quoted(name) for name in names]
+    mended = F.contains(F.concat_ws("", *columns), F.lit("\ufffd")) & F.lit(utf8)
     uneven = F.when(F.col(BROKEN).isNotNull(), F.lit(UNEVEN))
-    return _judged(rows, [quoted(name) for name in names], uneven, F.col(BROKEN))
+    reason = F.coalesce(F.when(mended, F.lit(NO_TEXT)), uneven)
+    return _judged(rows, columns, reason, F.col(BROKEN))
 
 
 def text_columns(names: Sequence[str]) -> str:

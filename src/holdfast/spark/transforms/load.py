@@ -38,6 +38,7 @@ BROKEN = "_load_broken"  # of CSV: the text of a row that has other columns than
 REASON, CONTENT, FILE = "_load_reason", "_load_content", "_load_file"
 OUTCOME = (REASON, CONTENT, FILE)
 OURS = frozenset({LINE, FIELDS, BROKEN, *OUTCOME})
+NO_TEXT = "this is not UTF-8"
 SHOWN = 100  # characters of a value that a reason names
 
 # The options of a send that a column can give, and their types.
@@ -166,21 +167,29 @@ class OfColumns:
         return not isinstance(self._types[name], NO_JSON)
 
 
+def checked(lines: DataFrame) -> DataFrame:
+    """Lines that are text for Python too, REASON for those that were not: LINE, REASON, FILE."""
+    reason = F.when(~F.is_valid_utf8(LINE), F.lit(NO_TEXT))
+    return lines.select(F.make_valid_utf8(LINE).alias(LINE), reason.alias(REASON), FILE)
+
+
 def objects(lines: DataFrame) -> DataFrame:
     """Lines of JSON with the fields of their objects: LINE, FIELDS, REASON, FILE."""
     value = F.try_parse_json(F.col(LINE))
     fields = F.try_variant_get(value, "$", "map<string,variant>")
     no_object = F.when(fields.isNull(), F.lit("expected a JSON object"))
-    reason = F.when(value.isNull(), F.lit("this is not JSON")).otherwise(no_object)
+    no_json = F.when(value.isNull(), F.lit("this is not JSON"))
+    reason = F.coalesce(REASON, no_json, no_object)
     return lines.select(LINE, fields.alias(FIELDS), reason.alias(REASON), FILE)
 
 
 def elements(files: DataFrame) -> DataFrame:
-    """Files that are JSON arrays as lines, one for each element: LINE, FILE. Others stay as they are."""
+    """Files that are JSON arrays as lines, one for each element. Others stay as they are."""
     array = F.try_variant_get(F.try_parse_json(F.col(LINE)), "$", "array<variant>")
     texts = F.transform(array, lambda element: F.to_json(element))
-    each = F.when(array.isNull(), F.array(F.col(LINE))).otherwise(texts)
-    return files.select(F.explode(each).alias(LINE), FILE)
+    other = array.isNull() | F.col(REASON).isNotNull()
+    each = F.when(other, F.array(F.col(LINE))).otherwise(texts)
+    return files.select(F.explode(each).alias(LINE), REASON, FILE)
 
 
 def filled(lines: DataFrame) -> DataFrame:
@@ -200,8 +209,7 @@ def typed(frame: DataFrame, rows: Rows, schema: StructType) -> DataFrame:
 
 def whole(lines: DataFrame) -> DataFrame:
     """Lines that are payloads as they are: payload, and OUTCOME. The database reads them."""
-    payload = F.col(LINE).alias("payload")
-    return lines.select(payload, *(F.lit(None).cast("string").alias(name) for name in OUTCOME[:2]), FILE)
+    return _judged(lines, [F.col(LINE).alias("payload")], [F.col(REASON)])
 
 
 def messages(
