@@ -127,6 +127,65 @@ def test_a_field_of_another_type_than_the_option_has_a_reason(lines: Lines, valu
     assert row[FILE] == "f"
 
 
+@pytest.mark.parametrize(
+    ("kind", "lost", "kept"),
+    [
+        ("decimal(10,2)", ["12.345", '"1.999"', "true", "1.5e-3", "0.000001"], ["12.3", '"1.990"', "1.5e3"]),
+        ("decimal(38,10)", ["0.12345678901"], ["12345678901234567890.1234567890"]),
+        ("bigint", ["true", "2.7", "1e-1", '"1.5"'], ["-3.0", "1e3", '" 5 "', "12345678901"]),
+        ("double", ["false", "12345678901234567890"], ["0.1", "0.30000000000000004", "1e300", "7"]),
+        ("boolean", ["2", "1.5"], ["1", "true", '"no"']),
+        ("date", ['"2030-01-31T10:00:00"', '"2030-01-31Tx"'], ['"2030-01-31"', '"2030-01-31T00:00:00"']),
+        ("timestamp", ["true"], ["1893456000", '"2030-01-31T10:00:00Z"']),
+    ],
+)
+def test_json_that_a_type_would_change_is_refused(
+    lines: Lines, kind: str, lost: list[str], kept: list[str]
+) -> None:
+    rows = objects(lines(*(f'{{"v": {value}}}' for value in lost + kept)))
+
+    found = reasons(typed(rows, OfJson(), schema(f"v {kind}")))
+
+    assert [str(reason).endswith(f"; expected {kind}") for reason in found[: len(lost)]] == [True] * len(lost)
+    assert found[len(lost) :] == [None] * len(kept)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "fits"),
+    [
+        ("2.7d", "int", False),
+        ("2.0d", "int", True),
+        ("1e10d", "bigint", True),
+        ("12.345", "decimal(10,2)", False),
+        ("'1.999'", "decimal(10,2)", False),
+        ("'1.90'", "decimal(10,2)", True),
+        ("'1.0E-7'", "decimal(10,2)", False),
+        ("true", "int", False),
+        ("2", "boolean", False),
+        ("9007199254740993L", "double", False),
+        ("timestamp '2030-01-31 10:00:00'", "date", False),
+        ("timestamp '2030-01-31 10:00:00'", "timestamp", True),
+        ("named_struct('a', 1)", "struct<a:bigint>", True),
+    ],
+)
+def test_columns_that_a_type_would_change_are_refused(
+    spark: SparkSession, value: str, kind: str, fits: bool
+) -> None:
+    frame = spark.sql(f"select {value} as v, 'f' as {FILE}")
+
+    (reason,) = reasons(typed(frame, OfColumns(frame.schema), schema(f"v {kind}")))
+
+    assert (reason is None) == fits
+
+
+def test_a_number_that_is_not_whole_is_no_priority(spark: SparkSession) -> None:
+    frame = spark.sql(f"select 2.9d as p, 'f' as {FILE}")
+
+    (row,) = from_columns(frame, {"priority": "p"})
+
+    assert row[REASON] == "p: got 2.9; expected int"
+
+
 def test_a_file_that_is_an_array_gives_a_line_for_each_element(lines: Lines) -> None:
     found = elements(lines('[{"a": 1}, 2, "three"]', "[]", "no array"))
 

@@ -31,6 +31,8 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
+from .exact import exact
+
 # Names that no column of a user's has.
 LINE = "_load_line"  # of OfJson: the text
 FIELDS = "_load_fields"  # of OfJson: the fields of an object, by name
@@ -97,12 +99,8 @@ class OfJson:
         return F.try_variant_get(self._field(name), "$", "string")
 
     def cast(self, name: str, kind: str) -> Column:
-        """A field in another type. A number that is not whole is no integer."""
-        found = F.try_variant_get(self._field(name), "$", kind)
-        if kind not in ("int", "bigint", "smallint", "tinyint"):
-            return found
-        exact = F.try_variant_get(self._field(name), "$", "double")
-        return F.when(found.cast("double") == exact, found)
+        """A field in another type, if it loses nothing."""
+        return exact(F.try_variant_get(self._field(name), "$", kind), self.shown(name), kind)
 
     def json(self, name: str) -> Column:
         """A field as JSON text."""
@@ -144,10 +142,11 @@ class OfColumns:
         return quoted(name).cast("string")
 
     def cast(self, name: str, kind: str) -> Column:
-        """A field in another type."""
+        """A field in another type, if it loses nothing."""
         if isinstance(self._types[name], BinaryType) or kind == "binary":
             return quoted(name) if kind == "binary" else quoted(name).cast(kind)
-        return self.shown(name) if kind == "string" else quoted(name).try_cast(kind)
+        shown = self.shown(name)
+        return shown if kind == "string" else exact(quoted(name).try_cast(kind), shown, kind)
 
     def json(self, name: str) -> Column:
         """A field as JSON text; a string is such text already."""
