@@ -137,6 +137,17 @@ def test_a_name_is_what_a_load_is_known_by(run: Run, queue: Engine, tmp_path: Pa
     assert (again["sent"], again["sent_before"], tuesday["sent"]) == (0, 10, 20)
 
 
+def test_a_name_may_be_the_beginning_of_another(run: Run, queue: Engine, tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", *numbers(10))
+    names = ("orders/2030", "orders/2030/1", "orders")
+
+    found = [loaded(run, path, write_id=name) for name in names]
+    again = [loaded(run, path, write_id=name) for name in names]
+
+    assert [(each["sent"], each["sent_before"]) for each in found] == [(10, 0)] * 3
+    assert [(each["sent"], each["sent_before"]) for each in again] == [(0, 10)] * 3
+
+
 def test_an_atomic_load_is_one_write(run: Run, queue: Engine, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", *numbers(300))
 

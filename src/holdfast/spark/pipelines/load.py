@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from ._sample import sample
 
 MIB = 1024 * 1024
 SHOWN = 5  # reasons that an error names
+PLACE = re.compile(r"all|[0-9]+-[0-9]+/[0-9]{6,}")  # the layout, and the number of a chunk
 LONGEST_NAME = 150  # characters of a write_id: chunks add their numbers
 
 
@@ -201,7 +203,8 @@ class Work:
         return Chunks(options, write_id, uuid4().hex, self._atomic, quarantine)
 
     def _sent_before(self) -> dict[str, int]:
-        found = self._run.writes(self._load.to, f"{self._identity}/")
+        begun = self._run.writes(self._load.to, f"{self._identity}/")
+        found = {name: count for name, count in begun.items() if is_chunk(name, self._identity)}
         others = [name for name in found if not self._is_ours(name)]
         if others:
             began = others[0].removeprefix(f"{self._identity}/").partition("/")[0].partition("-")[0]
@@ -254,6 +257,11 @@ class Work:
         """As many chunks at a time as Spark has something to do with."""
         size = 2 * self._run.spark.sparkContext.defaultParallelism
         return [numbers[first : first + size] for first in range(0, len(numbers), size)]
+
+
+def is_chunk(name: str, identity: str) -> bool:
+    """Whether a write is a chunk of this load, in any layout: names of others may begin alike."""
+    return name.startswith(f"{identity}/") and PLACE.fullmatch(name, len(identity) + 1) is not None
 
 
 def _steady(spark: SparkSession, chunk: int) -> SparkSession:
