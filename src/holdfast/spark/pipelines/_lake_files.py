@@ -31,6 +31,7 @@ NOTE = "_holdfast/lake.json"
 WRITING = "_holdfast/writing"
 PAGE = 10_000  # messages that a task asks for at a time
 PATIENCE = 60.0  # seconds for a database that is away
+LONGEST = 255  # characters of a folder's name, on most file systems
 SINCE_1970 = "timestamptz 'epoch' + {} * interval '1 microsecond'"
 
 
@@ -63,7 +64,7 @@ class LakeFiles:
 
     def published(self, batch: Batch) -> bool:
         """Whether the file of a batch has its place."""
-        return self._storage.exists(place(batch))
+        return not too_long(batch.queue) and self._storage.exists(place(batch))
 
     def content(self, batches: Sequence[Batch]) -> dict[int, Content]:
         """What the files of batches hold that have their place."""
@@ -105,9 +106,25 @@ def noted(text: str) -> str:
 
 
 def place(batch: Batch) -> str:
-    """Where the file of a batch belongs. Of what the name of a queue may have, a path takes no colon."""
-    queue = batch.queue.replace(":", "%3A")
-    return f"queue={queue}/day={batch.day.isoformat()}/batch-{batch.id}.parquet"
+    """Where the file of a batch belongs."""
+    if reason := too_long(batch.queue):
+        raise PipelineError(reason)
+    return f"{_folder(batch.queue)}/day={batch.day.isoformat()}/batch-{batch.id}.parquet"
+
+
+def too_long(queue: str) -> str | None:
+    """The reason, if no folder can be named after a queue."""
+    length, most = len(_folder(queue)) - len(_folder("")), LONGEST - len(_folder(""))
+    if length <= most:
+        return None
+    return (
+        f"queue {queue}: its name takes {length} characters in a path, : takes three; expected {most} at most"
+    )
+
+
+def _folder(queue: str) -> str:
+    """Of what the name of a queue may have, a path takes no colon."""
+    return f"queue={queue.replace(':', '%3A')}"
 
 
 def fetch(spark: SparkSession, batches: Sequence[int], url: Secret) -> DataFrame:
