@@ -291,6 +291,20 @@ def test_a_batch_with_no_place_is_closed_once_its_messages_are_gone(
     assert kept.look("select count(*) from holdfast.lake_batch where state <> 'done'") == 0
 
 
+@pytest.mark.parametrize("queue", ["__HIVE_DEFAULT_PARTITION__", "2030", "a:b"])
+def test_a_lake_is_read_wherever_it_is_and_however_its_queues_are_called(
+    run: Run, kept: Engine, tmp_path: Path, spark: SparkSession, queue: str
+) -> None:
+    lake = tmp_path / "l k%20[1]{x}*?"
+    kept.create(queue, keep=["done"])
+    fill(kept, 2, queue=queue)
+    archived(run, lake)
+
+    read = read_lake(spark, str(lake), queues=[queue])
+
+    assert [row.queue for row in read.select("queue").collect()] == [queue, queue]
+
+
 def test_what_is_purged_after_the_read_is_in_the_lake_once(
     run: Run, kept: Engine, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,13 @@ def test_a_place_names_queue_day_and_batch() -> None:
     assert place(a_batch("eu:orders.v1")) == "queue=eu%3Aorders.v1/day=2030-01-31/batch-17.parquet"
 
 
+def test_a_name_that_reads_as_nothing_is_written_another_way() -> None:
+    # Of a path, Spark and Hive take this for null.
+    nothing = "__HIVE_DEFAULT_PARTITION__"
+
+    assert place(a_batch(nothing)).startswith("queue=%5F_HIVE_DEFAULT_PARTITION__/day=")
+
+
 def test_a_name_that_no_folder_can_have_is_refused() -> None:
     longest, longer = ":" * 83, ":" * 83 + "a"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -10,6 +9,7 @@ from pathlib import PurePosixPath
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from holdfast.spark._paths import GLOB, literal
 from holdfast.spark.transforms.load import BROKEN, FILE, LINE, elements, filled
 
 from ._pipeline import PipelineError
@@ -24,7 +24,6 @@ SUFFIXES: Mapping[str, str] = {
     ".parquet": "parquet",
 }
 PACKED = frozenset({".gz", ".bz2", ".zst", ".zstd", ".lz4", ".snappy", ".deflate", ".xz"})
-GLOB = re.compile(r"([\\*?\[\]{}])")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -61,7 +60,7 @@ def read(
     spark: SparkSession, kind: str, files: Sequence[File], roots: Sequence[str], options: Mapping[str, str]
 ) -> DataFrame:
     """The rows of files: LINE and FILE of JSON, else columns, FILE, and BROKEN of CSV."""
-    paths = [GLOB.sub(r"\\\1", file.path) for file in files]
+    paths = [literal(file.path) for file in files]
     if kind in ("json", "json-array"):
         return _lines(spark, kind, paths, options)
     reader = spark.read.options(**_base(roots), **options)
