@@ -305,6 +305,19 @@ def test_a_lake_is_read_wherever_it_is_and_however_its_queues_are_called(
     assert [row.queue for row in read.select("queue").collect()] == [queue, queue]
 
 
+def test_what_was_kept_may_go_to_another_lake_too(run: Run, kept: Engine, lake: Path, tmp_path: Path) -> None:
+    fill(kept, 3)
+    before = journal(kept)
+    archived(run, lake, keep=True)
+
+    moved = archived(run, tmp_path / "other")
+    after = archived(run, lake)
+
+    assert (moved["removed"], after["removed"]) == (3, 0)
+    assert in_lake(lake) == in_lake(tmp_path / "other") == before
+    assert kept.look("select count(*) from holdfast.lake_batch where state <> 'done'") == 0
+
+
 def test_what_is_purged_after_the_read_is_in_the_lake_once(
     run: Run, kept: Engine, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
