@@ -207,9 +207,15 @@ def _documents(
     for at, value, kind in given:
         if at.path:
             document = changed.get(at.column, F.col(at.column))
-            reasons.append(no_object(F.col(at.column), at.path, at.column))
+            reasons += [no_object(F.col(at.column), at.path, at.column), *_instead(at.column)]
             changed[at.column] = put(document, at.path, as_variant(value, kind))
     return {name: F.to_json(document) for name, document in changed.items()}, reasons
+
+
+def _instead(column: str) -> list[Column]:
+    """The reason if a message has bytes where it would have a payload: it cannot have both."""
+    told = F.lit("payload: expected a JSON object, got bytes")
+    return [F.when(F.col("body").isNotNull(), told)] if column == "payload" else []
 
 
 def _partners(whole: Mapping[str, Column], fields: Mapping[str, Column]) -> dict[str, Column]:
