@@ -212,6 +212,26 @@ def test_a_field_is_set_in_a_document_that_is_not_there(spark: SparkSession) -> 
 
 
 @pytest.mark.verify
+@pytest.mark.parametrize("text", ["9" * 1001, "[" * 1100 + "]" * 1100], ids=["digits", "levels"])
+def test_a_document_that_spark_cannot_read_is_refused_where_it_would_be_lost(
+    spark: SparkSession, text: str
+) -> None:
+    document = F.lit(f'{{"x": 1, "big": {text}}}')
+    found = dead(spark, {}).withColumns({"headers": document, "payload": document})
+    told = "Spark cannot read this JSON: its numbers are too long, or it is nested too deep, or too large"
+
+    for column in ("payload", "headers"):
+        for row in (
+            mended(found, removed=(f"{column}.x",)),
+            mended(found, f"{column}.x = 2"),
+            mended(found, f"tag = {column}:x::string"),
+            mended(found, f"{column} = {column.upper()}"),
+        ):
+            assert row[REASON] == f"{column}: {told}"
+        assert mended(found, f"{column} = '{{}}'", "tag = 'x'")[REASON] is None
+
+
+@pytest.mark.verify
 def test_what_a_function_returns_has_an_id_and_known_columns(spark: SparkSession) -> None:
     found = letters(dead(spark, {"a": 1}))
 

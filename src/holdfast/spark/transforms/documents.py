@@ -11,6 +11,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 from .load import plain_json
 
 FIELDS = "map<string,variant>"
+TOO_MUCH = "Spark cannot read this JSON: its numbers are too long, or it is nested too deep, or too large"
 
 
 def opened(frame: DataFrame, names: Sequence[str]) -> DataFrame:
@@ -65,6 +66,12 @@ def no_object(document: Column, path: Sequence[str], name: str) -> Column:
         inner = fields_of(inner)[part]
         told = F.coalesce(told, _no_object(inner, ".".join([name, *path[:depth]])))
     return told
+
+
+def unreadable(text: Column, name: str) -> Column:
+    """The reason if JSON that PostgreSQL takes is beyond what Spark can read: it would be lost as a null."""
+    lost = text.isNotNull() & F.try_parse_json(text).isNull()
+    return F.when(lost, F.lit(f"{name}: {TOO_MUCH}"))
 
 
 def _no_object(value: Column, name: str) -> Column:
