@@ -252,6 +252,21 @@ def test_a_batch_that_cannot_be_finished_is_told_and_in_nobodys_way(
     assert journal(kept) == {}
 
 
+def test_a_queue_that_another_lake_is_not_done_with_stays_and_others_go(
+    run: Run, kept: Engine, lake: Path
+) -> None:
+    kept.create("busy", keep=["done"])
+    fill(kept, 2, queue="busy")
+    fill(kept, 3)
+    kept.row("open_batch", lake=kept.value("register_lake", place="elsewhere"), queue="busy")
+
+    with pytest.raises(PipelineError, match=r"queue busy: .* \[QH811\]\. .* it goes to elsewhere"):
+        archived(run, lake)
+
+    assert {row[0] for row in journal(kept)} == {"busy"}
+    assert sum(in_lake(lake).values()) == 3
+
+
 def test_a_queue_whose_name_no_folder_can_have_stays_and_others_go(
     run: Run, kept: Engine, lake: Path
 ) -> None:

@@ -165,7 +165,7 @@ class Work:
                 for batch in [each for each in wave if each.id not in self._closed]:
                     self._finish([batch])
             else:
-                self._left.add(wave[0].queue, f"batch {wave[0].id} of {wave[0].queue}: {explain(error)}")
+                self._left.add(wave[0].queue, f"batch {wave[0].id} of {wave[0].queue}: {_told(error)}")
 
     def _in_lake(self, wave: Sequence[Batch]) -> Iterator[tuple[Batch, Content]]:
         """Batches with what their files hold: those that have their place, then those that get it now."""
@@ -187,7 +187,11 @@ class Work:
         return content
 
     def _open(self, queue: str, behind: Batch | None) -> Batch | None:
-        return self._ledger.open(queue, until=self._until, limit=self._archive.rows, behind=behind)
+        try:
+            return self._ledger.open(queue, until=self._until, limit=self._archive.rows, behind=behind)
+        except BatchConflictError as error:  # another lake has to be done with it first
+            self._left.add(queue, f"queue {queue}: {_told(error)}")
+            return None
 
     def _is_meant(self, batch: Batch) -> bool:
         """What was kept on purpose stays until it is asked for; what is open is in the way of all else."""
@@ -224,6 +228,11 @@ def _unnameable(run: Run, queues: Sequence[str]) -> Left:
         if reason := too_long(queue):
             left.add(queue, reason)
     return left
+
+
+def _told(error: Exception) -> str:
+    problem = explain(error)
+    return f"{problem}. {problem.detail}" if problem.detail else str(problem)
 
 
 def _counted(days: Mapping[str, Mapping[str, int]]) -> int:
