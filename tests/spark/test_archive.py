@@ -6,11 +6,13 @@
 4. What ends, is purged or dropped meanwhile does no harm.
 5. A copy removes nothing and goes on where it stopped; what was copied can be removed later.
 6. A dry run says what would be done, and leaves nothing behind. A lake belongs to one database.
+7. What cannot be archived is told, and in the way of nothing else.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.client import BatchConflictError, InvalidBatchError, QueueNotFoundError
+from holdfast.client import InvalidBatchError, QueueNotFoundError
 from holdfast.spark._database import DatabaseError
 from holdfast.spark.lake import SCHEMA, read_lake
 from holdfast.spark.pipelines._batches import Content, Ledger
@@ -221,10 +223,114 @@ def test_a_file_that_was_changed_removes_nothing(
     path.with_name(f".{path.name}.crc").unlink()
     pq.write_table(changed, path)
 
-    with pytest.raises(BatchConflictError):
+    with pytest.raises(PipelineError, match=r"batch 1 of q: a file differs from the database \[QH811\]"):
         archived(run, lake)
 
     assert journal(kept) == before
+
+
+def test_a_batch_that_cannot_be_finished_is_told_and_in_nobodys_way(
+    run: Run, kept: Engine, lake: Path
+) -> None:
+    for queue in ("bad", "good"):
+        kept.create(queue, keep=["done"])
+        fill(kept, 3, queue=queue)
+    archived(run, lake, keep=True)
+    (bad,) = lake.glob("queue=bad/*/*.parquet")
+    bad.with_name(f".{bad.name}.crc").unlink()
+    bad.write_bytes(b"not Parquet")
+    for queue in ("bad", "good", "q"):
+        fill(kept, 2, queue=queue)
+
+    with pytest.raises(PipelineError, match=r"^not all could be archived: batch 1 of bad: "):
+        archived(run, lake)
+
+    assert Counter(row[0] for row in journal(kept).elements()) == {"bad": 5}
+    bad.unlink()
+    assert Counter(row[0] for row in in_lake(lake).elements()) == {"good": 5, "q": 2}
+    assert archived(run, lake)["removed"] == 5
+    assert journal(kept) == {}
+
+
+def test_a_queue_that_another_lake_is_not_done_with_stays_and_others_go(
+    run: Run, kept: Engine, lake: Path
+) -> None:
+    kept.create("busy", keep=["done"])
+    fill(kept, 2, queue="busy")
+    fill(kept, 3)
+    kept.row("open_batch", lake=kept.value("register_lake", place="elsewhere"), queue="busy")
+
+    with pytest.raises(PipelineError, match=r"queue busy: .* \[QH811\]\. .* it goes to elsewhere"):
+        archived(run, lake)
+
+    assert {row[0] for row in journal(kept)} == {"busy"}
+    assert sum(in_lake(lake).values()) == 3
+
+
+def test_a_queue_whose_name_no_folder_can_have_stays_and_others_go(
+    run: Run, kept: Engine, lake: Path
+) -> None:
+    colons = ":" * 100
+    kept.create(colons, keep=["done"])
+    fill(kept, 2, queue=colons)
+    fill(kept, 3)
+
+    with pytest.raises(PipelineError, match=r"^not all could be archived: queue :+: its name takes 300 "):
+        archived(run, lake)
+
+    assert {row[0] for row in journal(kept)} == {colons}
+    assert sum(in_lake(lake).values()) == 3
+    assert kept.look("select count(*) from holdfast.lake_batch where state = 'open'") == 0
+
+
+def test_a_batch_with_no_place_is_closed_once_its_messages_are_gone(
+    run: Run, kept: Engine, lake: Path
+) -> None:
+    colons = ":" * 100
+    kept.create(colons, keep=["done"])
+    fill(kept, 1)
+    archived(run, lake)
+    fill(kept, 2, queue=colons)
+    kept.row("open_batch", lake=kept.look("select id from holdfast.lake"), queue=colons)
+    fill(kept, 3)
+
+    with pytest.raises(PipelineError, match="its name takes 300 characters"):
+        archived(run, lake)
+    moved = kept.look("select count(*) from holdfast.lake_batch where state = 'done'")
+    kept.rows("purge", queue=colons, states=["archive"])
+    kept.value("drop_queue", queue=colons)
+    figures = archived(run, lake)
+
+    assert moved == 2
+    assert (figures["messages"], figures["finished"]) == (0, 1)
+    assert kept.look("select count(*) from holdfast.lake_batch where state <> 'done'") == 0
+
+
+@pytest.mark.parametrize("queue", ["__HIVE_DEFAULT_PARTITION__", "2030", "a:b"])
+def test_a_lake_is_read_wherever_it_is_and_however_its_queues_are_called(
+    run: Run, kept: Engine, tmp_path: Path, spark: SparkSession, queue: str
+) -> None:
+    lake = tmp_path / "l k%20[1]{x}*?"
+    kept.create(queue, keep=["done"])
+    fill(kept, 2, queue=queue)
+    archived(run, lake)
+
+    read = read_lake(spark, str(lake), queues=[queue])
+
+    assert [row.queue for row in read.select("queue").collect()] == [queue, queue]
+
+
+def test_what_was_kept_may_go_to_another_lake_too(run: Run, kept: Engine, lake: Path, tmp_path: Path) -> None:
+    fill(kept, 3)
+    before = journal(kept)
+    archived(run, lake, keep=True)
+
+    moved = archived(run, tmp_path / "other")
+    after = archived(run, lake)
+
+    assert (moved["removed"], after["removed"]) == (3, 0)
+    assert in_lake(lake) == in_lake(tmp_path / "other") == before
+    assert kept.look("select count(*) from holdfast.lake_batch where state <> 'done'") == 0
 
 
 def test_what_is_purged_after_the_read_is_in_the_lake_once(

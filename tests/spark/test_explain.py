@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
 
 from holdfast.client import QueueNotFoundError
 from holdfast.spark.pipelines._explain import Problem, explain
 from holdfast.spark.pipelines._pipeline import PipelineError
+from holdfast.spark.pipelines._storage import Storage
 
 OF_A_SINK = """[PYTHON_DATA_SOURCE_ERROR] Failed to write: Traceback (most recent call last):
   File "/site-packages/pyspark/sql/worker/write_into_data_source.py", line 210, in main
@@ -43,6 +48,21 @@ OF_JAVA = """An error occurred while calling o55.json.
 Caused by: java.lang.IllegalArgumentException: CSV header does not conform to the schema.
  Header: name, id
 """
+OF_A_FILE_SYSTEM = """An error occurred while calling o51.rename.
+: java.io.IOException: Mkdirs failed to create file:/lake
+\tat org.apache.hadoop.fs.RawLocalFileSystem.rename(RawLocalFileSystem.java:480)
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+"""
+OF_A_DISK = """An error occurred while calling o52.open.
+: java.io.UncheckedIOException: wrapped
+\tat org.apache.hadoop.fs.FileSystem.open(FileSystem.java:1)
+Caused by: java.nio.file.AccessDeniedException: /lake/a
+\t... 3 more
+"""
+OF_NOTHING_SAID = """An error occurred while calling o53.exists.
+: java.lang.NullPointerException
+\tat org.apache.hadoop.fs.FileSystem.exists(FileSystem.java:1)
+"""
 
 
 @pytest.mark.parametrize(
@@ -60,8 +80,11 @@ Caused by: java.lang.IllegalArgumentException: CSV header does not conform to th
             ),
         ),
         (OF_JAVA, Problem("CSV header does not conform to the schema.")),
+        (OF_A_FILE_SYSTEM, Problem("IOException: Mkdirs failed to create file:/lake")),
+        (OF_A_DISK, Problem("AccessDeniedException: /lake/a")),
+        (OF_NOTHING_SAID, Problem("NullPointerException")),
     ],
-    ids=["sink", "task", "ours", "java"],
+    ids=["sink", "task", "ours", "java", "file system", "disk", "nothing said"],
 )
 def test_what_lies_below_many_lines_is_told(text: str, told: Problem) -> None:
     assert explain(PySparkException(text)) == told
@@ -85,3 +108,13 @@ def test_errors_of_ours_speak_for_themselves_and_others_name_their_kind() -> Non
 
 def test_a_problem_as_text_has_its_code() -> None:
     assert str(Problem("no such queue", "QH101")) == "no such queue [QH101]"
+
+
+@pytest.mark.verify
+def test_an_error_of_a_file_system_says_what_happened(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(Py4JJavaError) as refused:
+        Storage(spark, str(tmp_path / "file")).write("a", "text")
+
+    assert explain(refused.value).message.startswith("FileAlreadyExistsException: Destination exists")

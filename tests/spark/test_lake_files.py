@@ -15,7 +15,8 @@ from holdfast.spark._fetch import Fetcher, close_spare
 from holdfast.spark.options import Secret
 from holdfast.spark.pipelines import _lake_files
 from holdfast.spark.pipelines._batches import Batch
-from holdfast.spark.pipelines._lake_files import pages, place
+from holdfast.spark.pipelines._lake_files import pages, place, too_long
+from holdfast.spark.pipelines._pipeline import PipelineError
 from holdfast.spark.transforms.archive import BATCH_OF_FILE, FETCHED
 from tests.engine.engine import Engine
 from tests.spark.archives import fill, fill_oddly
@@ -30,6 +31,22 @@ def a_batch(queue: str, number: int = 17) -> Batch:
 def test_a_place_names_queue_day_and_batch() -> None:
     assert place(a_batch("orders")) == "queue=orders/day=2030-01-31/batch-17.parquet"
     assert place(a_batch("eu:orders.v1")) == "queue=eu%3Aorders.v1/day=2030-01-31/batch-17.parquet"
+
+
+def test_a_name_that_reads_as_nothing_is_written_another_way() -> None:
+    # Of a path, Spark and Hive take this for null.
+    nothing = "__HIVE_DEFAULT_PARTITION__"
+
+    assert place(a_batch(nothing)).startswith("queue=%5F_HIVE_DEFAULT_PARTITION__/day=")
+
+
+def test_a_name_that_no_folder_can_have_is_refused() -> None:
+    longest, longer = ":" * 83, ":" * 83 + "a"
+
+    assert len(place(a_batch(longest)).split("/")[0]) == 255
+    assert too_long(longest) is None
+    with pytest.raises(PipelineError, match="250 characters"):
+        place(a_batch(longer))
 
 
 @pytest.mark.parametrize(

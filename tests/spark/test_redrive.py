@@ -87,6 +87,26 @@ def test_the_selected_go_back_repaired_and_keep_all_else(mortal: Engine, run: Ru
     assert staged(mortal) == 0
 
 
+def test_a_header_is_set_where_there_was_none_and_removed_where_nothing_is_lost(
+    mortal: Engine, run: Run, tmp_path: Path
+) -> None:
+    many_digits = int("9" * 1001)
+    mortal.send({"n": 1})
+    mortal.send({"n": 2}, headers={"old": 1, "big": many_digits})
+    bury(mortal)
+
+    figures = redriven(
+        run, assignments=["headers.x = 7"], removed=["headers.old"], quarantine=str(tmp_path / "aside")
+    )
+
+    assert (figures["sent"], figures["refused"], dead(mortal)) == (1, 1, 1)
+    assert [row["headers"] for row in mortal.claim(10)] == [{"x": 7}]
+    ((kept,),) = mortal.conn.execute("select headers::text from holdfast.browse('q', 'dead', 10)")
+    assert str(many_digits) in kept
+    (listed,) = run.spark.read.parquet(str(tmp_path / "aside")).collect()
+    assert listed.reason.startswith("headers: Spark cannot read this JSON")
+
+
 def test_without_a_repair_it_is_a_redrive_and_the_same_again_does_nothing(mortal: Engine, run: Run) -> None:
     mortal.create("other")
     mortal.send_numbers(2500)

@@ -185,7 +185,7 @@ def test_of_a_pair_the_other_goes(spark: SparkSession) -> None:
     ("payload", "set", "reason"),
     [
         ([1], "payload.a = 1", "payload: expected a JSON object"),
-        (None, "payload.a = 1", "payload: expected a JSON object"),
+        (None, "payload.a = 1", None),
         ({"a": 1}, "payload.a.b = 1", "payload.a: expected a JSON object"),
         ({"a": {"b": "x"}}, "payload.a.b.c = 1", "payload.a.b: expected a JSON object"),
         ({"a": None}, "payload.a.b = 1", None),
@@ -197,6 +197,38 @@ def test_a_reason_says_why_it_cannot_be(
     spark: SparkSession, payload: Any, set: str, reason: str | None
 ) -> None:
     assert mended(dead(spark, payload), set)[REASON] == reason
+
+
+@pytest.mark.verify
+def test_a_field_is_set_in_a_document_that_is_not_there(spark: SparkSession) -> None:
+    bare = dead(spark, None).withColumn("headers", F.lit(None).cast("string"))
+    bytes_only = dead(spark, None, body=b"x")
+
+    row = mended(bare, "headers.x.y = 1", "payload.a = 2")
+
+    assert (row.headers, row.payload, row[REASON]) == ('{"x":{"y":1}}', '{"a":2}', None)
+    assert mended(bytes_only, "payload.a = 1")[REASON] == "payload: expected a JSON object, got bytes"
+    assert mended(bytes_only, "headers.a = 1")[REASON] is None
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("text", ["9" * 1001, "[" * 1100 + "]" * 1100], ids=["digits", "levels"])
+def test_a_document_that_spark_cannot_read_is_refused_where_it_would_be_lost(
+    spark: SparkSession, text: str
+) -> None:
+    document = F.lit(f'{{"x": 1, "big": {text}}}')
+    found = dead(spark, {}).withColumns({"headers": document, "payload": document})
+    told = "Spark cannot read this JSON: its numbers are too long, or it is nested too deep, or too large"
+
+    for column in ("payload", "headers"):
+        for row in (
+            mended(found, removed=(f"{column}.x",)),
+            mended(found, f"{column}.x = 2"),
+            mended(found, f"tag = {column}:x::string"),
+            mended(found, f"{column} = {column.upper()}"),
+        ):
+            assert row[REASON] == f"{column}: {told}"
+        assert mended(found, f"{column} = '{{}}'", "tag = 'x'")[REASON] is None
 
 
 @pytest.mark.verify

@@ -22,6 +22,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ._paths import literal
+
 # A column that is added later comes behind these: files without it are read with nulls there.
 STORED = StructType(
     [
@@ -65,7 +67,7 @@ def read_lake(
     until: datetime | None = None,
 ) -> DataFrame:
     """The messages in a lake: of some queues, that ended from one time to before another; all by default."""
-    frame = spark.read.schema(SCHEMA).parquet(path)
+    frame = spark.read.schema(SCHEMA).parquet(literal(path))
     for condition in conditions(queues, since, until):
         frame = frame.where(condition)
     return frame

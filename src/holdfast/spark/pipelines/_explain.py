@@ -12,7 +12,10 @@ from holdfast.client import HoldfastError
 
 TRACEBACK = "Traceback (most recent call last):"
 PYTHON_ERROR = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*): (?P<text>.*)$")
-JAVA_CAUSE = re.compile(r"^Caused by: (?P<kind>[\w.$]+): (?P<text>.+)$", re.MULTILINE)
+# The error itself, by way of py4j, and what lies below it.
+JAVA_ERROR = re.compile(r"^(?:Caused by)?: (?P<kind>[\w.$]+)(?:: (?P<text>.+))?$", re.MULTILINE)
+# Of these the text may be no more than a path or a host: the kind says what happened.
+TELLING_KIND = re.compile(r"^(?:java\.(?:io|nio|net)|org\.apache\.hadoop)\.")
 JAVA_KIND = re.compile(r"^(?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error): ")
 # Of the engine; or of PostgreSQL, for values and statements that are wrong.
 CODE = re.compile(r" \[(?P<code>(?:QH|22|42)[0-9A-Z]{3})\]$")
@@ -45,8 +48,15 @@ def explain(error: BaseException) -> Problem:
     found = _python(text)
     if found is not None:
         return found
-    causes = list(JAVA_CAUSE.finditer(text))
-    return Problem(_first_line(causes[-1]["text"] if causes else text))
+    errors = list(JAVA_ERROR.finditer(text))
+    return Problem(_java(errors[-1]) if errors else _first_line(text))
+
+
+def _java(error: re.Match[str]) -> str:
+    kind, text = error["kind"].rpartition(".")[2], error["text"]
+    if not text:
+        return kind
+    return f"{kind}: {_first_line(text)}" if TELLING_KIND.match(error["kind"]) else _first_line(text)
 
 
 def _python(text: str) -> Problem | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -10,6 +9,7 @@ from pathlib import PurePosixPath
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from holdfast.spark._paths import GLOB, literal
 from holdfast.spark.transforms import csv
 from holdfast.spark.transforms.load import BROKEN, FILE, LINE, checked, elements, filled, quoted
 
@@ -31,7 +31,6 @@ OF_LINES = frozenset(
     {"header", "enforceschema", "comment", "linesep", "encoding", "charset"}
 )  # of the options
 UTF8, BYTES = ("UTF-8", "UTF8"), "ISO-8859-1"
-GLOB = re.compile(r"([\\*?\[\]{}])")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -68,7 +67,7 @@ def read(
     spark: SparkSession, kind: str, files: Sequence[File], roots: Sequence[str], options: Mapping[str, str]
 ) -> DataFrame:
     """The rows of files: LINE, REASON and FILE of JSON, else columns, FILE, and of CSV REASON and CONTENT."""
-    paths = [GLOB.sub(r"\\\1", file.path) for file in files]
+    paths = [literal(file.path) for file in files]
     if kind in ("json", "json-array"):
         return _lines(spark, kind, paths, options)
     if kind == "parquet":

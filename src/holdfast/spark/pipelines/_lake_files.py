@@ -17,13 +17,13 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from holdfast.spark._fetch import Fetcher
+from holdfast.spark._paths import literal
 from holdfast.spark.lake import STORED
 from holdfast.spark.options import Secret
 from holdfast.spark.transforms import archive as transforms
 from holdfast.spark.transforms.archive import BATCH, CHECKSUM, FETCHED
 
 from ._batches import Batch, Content
-from ._files import GLOB
 from ._pipeline import PipelineError
 from ._storage import Storage
 
@@ -31,6 +31,8 @@ NOTE = "_holdfast/lake.json"
 WRITING = "_holdfast/writing"
 PAGE = 10_000  # messages that a task asks for at a time
 PATIENCE = 60.0  # seconds for a database that is away
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # as a folder's name, read as null
+LONGEST = 255  # characters of a folder's name, on most file systems
 SINCE_1970 = "timestamptz 'epoch' + {} * interval '1 microsecond'"
 
 
@@ -63,7 +65,7 @@ class LakeFiles:
 
     def published(self, batch: Batch) -> bool:
         """Whether the file of a batch has its place."""
-        return self._storage.exists(place(batch))
+        return not too_long(batch.queue) and self._storage.exists(place(batch))
 
     def content(self, batches: Sequence[Batch]) -> dict[int, Content]:
         """What the files of batches hold that have their place."""
@@ -88,7 +90,7 @@ class LakeFiles:
 
     def _read_back(self, paths: Sequence[str]) -> dict[int, Content]:
         reader = self._spark.read.schema(STORED)
-        frame = reader.parquet(*(GLOB.sub(r"\\\1", path) for path in paths))
+        frame = reader.parquet(*map(literal, paths))
         table = transforms.read_back(frame).toArrow()
         numbers = table[BATCH].unique()
         return {number.as_py(): Content(table.filter(pc.equal(table[BATCH], number))) for number in numbers}
@@ -105,9 +107,26 @@ def noted(text: str) -> str:
 
 
 def place(batch: Batch) -> str:
-    """Where the file of a batch belongs. Of what the name of a queue may have, a path takes no colon."""
-    queue = batch.queue.replace(":", "%3A")
-    return f"queue={queue}/day={batch.day.isoformat()}/batch-{batch.id}.parquet"
+    """Where the file of a batch belongs."""
+    if reason := too_long(batch.queue):
+        raise PipelineError(reason)
+    return f"{_folder(batch.queue)}/day={batch.day.isoformat()}/batch-{batch.id}.parquet"
+
+
+def too_long(queue: str) -> str | None:
+    """The reason, if no folder can be named after a queue."""
+    length, most = len(_folder(queue)) - len(_folder("")), LONGEST - len(_folder(""))
+    if length <= most:
+        return None
+    return (
+        f"queue {queue}: its name takes {length} characters in a path, : takes three; expected {most} at most"
+    )
+
+
+def _folder(queue: str) -> str:
+    """Of what the name of a queue may have, a path takes no colon."""
+    named = queue.replace("_", "%5F", 1) if queue == NO_VALUE else queue.replace(":", "%3A")
+    return f"queue={named}"
 
 
 def fetch(spark: SparkSession, batches: Sequence[int], url: Secret) -> DataFrame:

@@ -8,10 +8,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from holdfast.client import BatchConflictError
+
 from ._batches import Batch, Content, Ledger, archive_days
-from ._lake_files import LakeFiles
+from ._explain import explain
+from ._lake_files import LakeFiles, too_long
+from ._left import Left
 from ._needs import Archives, Need
 from ._pipeline import PipelineError, Run
 from ._storage import Storage
@@ -19,6 +25,8 @@ from ._storage import Storage
 ROWS = 100_000  # messages of a file, unless told otherwise
 MOST_ROWS = 1_000_000
 WAVE_ROWS = 2_000_000  # ids and checksums that the driver holds at a time
+# What may be wrong with a single batch. Whatever is wrong with the database ends the run.
+OF_A_BATCH = (PipelineError, BatchConflictError, PySparkException, Py4JError, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +68,18 @@ class Archive:
         with run.step("looking at the archive"):
             until = self._until(run)
             days = archive_days(run, self.queues, until)
+        left = _unnameable(run, list(days))
         if run.dry_run:
             return {"lake": str(storage), "messages": _counted(days), "queues": days}
         with run.step("looking at the lake"):
             ledger = Ledger(run, self._lake(run, files, str(storage)), self.keep)
             files.clear()
-        work = Work(self, run, files, ledger, until, _counted(days))
+        work = Work(self, run, files, ledger, until, _counted(days), left)
         work.finish(ledger.unfinished())
-        for wave in work.waves(list(days)):
+        for wave in work.waves([queue for queue in days if queue not in left]):
             work.take(wave)
         files.clear()
+        left.refuse()
         return {"lake": str(storage), **work.figures}
 
     def _lake(self, run: Run, files: LakeFiles, place: str) -> str:
@@ -95,7 +105,14 @@ class Work:
     """Takes batches to the lake, and counts."""
 
     def __init__(
-        self, archive: Archive, run: Run, files: LakeFiles, ledger: Ledger, until: datetime, total: int
+        self,
+        archive: Archive,
+        run: Run,
+        files: LakeFiles,
+        ledger: Ledger,
+        until: datetime,
+        total: int,
+        left: Left,
     ) -> None:
         self.figures = {"files": 0, "messages": 0, "removed": 0, "finished": 0}
         self._archive = archive
@@ -104,14 +121,15 @@ class Work:
         self._ledger = ledger
         self._until = until
         self._total = total
+        self._left = left
+        self._closed: set[int] = set()
 
-    def finish(self, left: Sequence[Batch]) -> None:
+    def finish(self, begun: Sequence[Batch]) -> None:
         """Do what an earlier run has left undone."""
-        mine = [batch for batch in left if self._is_meant(batch)]
+        mine = [batch for batch in begun if self._is_meant(batch)]
         for first in range(0, len(mine), self._width):
-            wave = mine[first : first + self._width]
-            self.take(wave, step="finishing what was begun")
-            self.figures["finished"] += len(wave)
+            self._finish(mine[first : first + self._width])
+        self.figures["finished"] = len(self._closed)
 
     def waves(self, queues: Sequence[str]) -> Iterator[Sequence[Batch]]:
         """Batches of all queues, as many at a time as Spark has something to do with."""
@@ -132,9 +150,22 @@ class Work:
             self._tell()
             for batch, content in self._in_lake(wave):
                 self.figures["removed"] += self._ledger.close(batch, content)
+                self._closed.add(batch.id)
                 self.figures["messages"] += len(content)
                 self.figures["files"] += bool(content)
                 self._tell()
+
+    def _finish(self, wave: Sequence[Batch]) -> None:
+        """Finish a wave; if it fails, each batch on its own, so that one is not in the way of the others."""
+        try:
+            self.take(wave, step="finishing what was begun")
+        except OF_A_BATCH as error:
+            self._run.check()  # what is cancelled fails too
+            if len(wave) > 1:
+                for batch in [each for each in wave if each.id not in self._closed]:
+                    self._finish([batch])
+            else:
+                self._left.add(wave[0].queue, f"batch {wave[0].id} of {wave[0].queue}: {_told(error)}")
 
     def _in_lake(self, wave: Sequence[Batch]) -> Iterator[tuple[Batch, Content]]:
         """Batches with what their files hold: those that have their place, then those that get it now."""
@@ -156,7 +187,11 @@ class Work:
         return content
 
     def _open(self, queue: str, behind: Batch | None) -> Batch | None:
-        return self._ledger.open(queue, until=self._until, limit=self._archive.rows, behind=behind)
+        try:
+            return self._ledger.open(queue, until=self._until, limit=self._archive.rows, behind=behind)
+        except BatchConflictError as error:  # another lake has to be done with it first
+            self._left.add(queue, f"queue {queue}: {_told(error)}")
+            return None
 
     def _is_meant(self, batch: Batch) -> bool:
         """What was kept on purpose stays until it is asked for; what is open is in the way of all else."""
@@ -184,6 +219,20 @@ def _plain(spark: SparkSession) -> SparkSession:
     own.conf.set("spark.sql.maxConcurrentOutputFileWriters", "2")
     own.conf.set("spark.sql.session.timeZone", "UTC")
     return own
+
+
+def _unnameable(run: Run, queues: Sequence[str]) -> Left:
+    """Queues that no folder can be named after: seen before a batch is opened that could not be finished."""
+    left = Left(run)
+    for queue in queues:
+        if reason := too_long(queue):
+            left.add(queue, reason)
+    return left
+
+
+def _told(error: Exception) -> str:
+    problem = explain(error)
+    return f"{problem}. {problem.detail}" if problem.detail else str(problem)
 
 
 def _counted(days: Mapping[str, Mapping[str, int]]) -> int:

@@ -11,6 +11,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 from .load import plain_json
 
 FIELDS = "map<string,variant>"
+TOO_MUCH = "Spark cannot read this JSON: its numbers are too long, or it is nested too deep, or too large"
 
 
 def opened(frame: DataFrame, names: Sequence[str]) -> DataFrame:
@@ -60,14 +61,22 @@ def taken(document: Column, path: Sequence[str]) -> Column:
 
 def no_object(document: Column, path: Sequence[str], name: str) -> Column:
     """The reason if a field cannot be set: something on the way to it is there, and is no object."""
-    told = F.when(fields_of(document).isNull(), F.lit(f"{name}: expected a JSON object"))
-    inner = document
+    told, inner = _no_object(document, name), document
     for depth, part in enumerate(path[:-1], 1):
         inner = fields_of(inner)[part]
-        here = ".".join([name, *path[:depth]])
-        other = inner.isNotNull() & ~F.is_variant_null(inner) & fields_of(inner).isNull()
-        told = F.coalesce(told, F.when(other, F.lit(f"{here}: expected a JSON object")))
+        told = F.coalesce(told, _no_object(inner, ".".join([name, *path[:depth]])))
     return told
+
+
+def unreadable(text: Column, name: str) -> Column:
+    """The reason if JSON that PostgreSQL takes is beyond what Spark can read: it would be lost as a null."""
+    lost = text.isNotNull() & F.try_parse_json(text).isNull()
+    return F.when(lost, F.lit(f"{name}: {TOO_MUCH}"))
+
+
+def _no_object(value: Column, name: str) -> Column:
+    other = value.isNotNull() & ~F.is_variant_null(value) & fields_of(value).isNull()
+    return F.when(other, F.lit(f"{name}: expected a JSON object"))
 
 
 def _without(fields: Column, name: str) -> Column:

@@ -17,7 +17,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType
 
 from holdfast.spark._intake import REASON
 
-from .documents import as_json, as_variant, no_object, opened, put, taken
+from .documents import as_json, as_variant, no_object, opened, put, taken, unreadable
 
 # What a repair may replace, and of which kind it is.
 REPAIRABLE: Mapping[str, str] = MappingProxyType(
@@ -132,7 +132,9 @@ def letters(dead: DataFrame) -> DataFrame:
 
 def repaired(found: DataFrame, assignments: Sequence[Assignment], removed: Sequence[Place]) -> DataFrame:
     """Dead letters with some values replaced, all at once: expressions see what was there before."""
-    documents = opened(found, DOCUMENTS)
+    read = _read(assignments, removed)
+    beyond = {f"_beyond_{name}": unreadable(F.col(name), name) for name in read}
+    documents = opened(found.withColumns(beyond), DOCUMENTS)
     values = {f"_value_{number}": F.expr(each.expression) for number, each in enumerate(assignments)}
     frame = documents.select("*", *(value.alias(name) for name, value in values.items()))
     given = [
@@ -141,7 +143,7 @@ def repaired(found: DataFrame, assignments: Sequence[Assignment], removed: Seque
     ]
     whole = {at.column: _typed(value, kind, at.column) for at, value, kind in given if not at.path}
     fields, reasons = _documents(given, removed)
-    reasons = [whole.pop(REASON, F.lit(None).cast("string")), *reasons]
+    reasons = [whole.pop(REASON, F.lit(None).cast("string")), *map(F.col, beyond), *reasons]
     columns = {**_partners(whole, fields), **whole, **fields}
     reason = F.nullif(F.concat_ws("; ", *reasons), F.lit(""))
     return frame.select("id", *(value.alias(name) for name, value in columns.items()), reason.alias(REASON))
@@ -207,9 +209,23 @@ def _documents(
     for at, value, kind in given:
         if at.path:
             document = changed.get(at.column, F.col(at.column))
-            reasons.append(no_object(F.col(at.column), at.path, at.column))
+            reasons += [no_object(F.col(at.column), at.path, at.column), *_instead(at.column)]
             changed[at.column] = put(document, at.path, as_variant(value, kind))
     return {name: F.to_json(document) for name, document in changed.items()}, reasons
+
+
+def _read(assignments: Sequence[Assignment], removed: Sequence[Place]) -> list[str]:
+    """The documents that a repair reads: whose fields it changes, or that its expressions name."""
+    places = [*removed, *(each.place for each in assignments)]
+    changed = {at.column for at in places if at.path}
+    words = {word for each in assignments for word in re.findall(r"\w+", each.expression.casefold())}
+    return [name for name in DOCUMENTS if name in changed | words]
+
+
+def _instead(column: str) -> list[Column]:
+    """The reason if a message has bytes where it would have a payload: it cannot have both."""
+    told = F.lit("payload: expected a JSON object, got bytes")
+    return [F.when(F.col("body").isNotNull(), told)] if column == "payload" else []
 
 
 def _partners(whole: Mapping[str, Column], fields: Mapping[str, Column]) -> dict[str, Column]:
