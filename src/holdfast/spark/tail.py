@@ -42,6 +42,7 @@ class Follower(Session, ABC):
         return {**vars(self), "_connection": None, "_listening": False}
 
     KEYS: ClassVar[set[str]]  # of a place
+    LATER_KEYS: ClassVar[set[str]] = set()  # those that places of older checkpoints do not have
 
     @abstractmethod
     def first(self) -> Place:
@@ -126,7 +127,7 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._follower.close()
 
     def _checked(self, offset: Place) -> Place:
-        if offset.keys() != self._follower.KEYS:
+        if offset.keys() - self._follower.LATER_KEYS != self._follower.KEYS:
             raise foreign_offsets()
         refuse_other_queue(offset["queue"], self._follower.options.queue)
         return offset
