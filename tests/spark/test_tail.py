@@ -7,12 +7,14 @@
 4. start says where a new stream begins; a drain ends at what was there.
 5. What ends in a queue and is kept is in exactly one batch, also if its transaction commits late.
 6. A queue that is no log, or a checkpoint of something else, is refused with a clear error.
-7. Another log under the same name is refused: one that was dropped and made anew, or set back. An archive
+7. The first batch begins where it began, however often it is run: also if that was the end of the time.
+8. Another log under the same name is refused: one that was dropped and made anew, or set back. An archive
    goes on.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -417,6 +419,43 @@ def test_a_new_stream_may_begin_beyond_what_is_there(database_url: str, engine: 
     run.stop()
 
     assert [row["seq"] for row in disk.rows()] == [5]
+
+
+def test_the_first_batch_of_a_log_is_run_again_from_where_it_began(database_url: str, engine: Engine) -> None:
+    engine.create("log", kind="log")
+    engine.send_numbers(3, queue="log")
+    disk, make = Disk(), tail(database_url, start="latest")
+    run = FakeEngine(make, disk)
+    sent = engine.send_numbers(5, queue="log")
+    with pytest.raises(Crashed):
+        run.step("read")
+    sent += engine.send_numbers(2, queue="log")
+
+    finish(make, disk)
+
+    assert read(disk) == sent
+
+
+def test_the_first_batch_of_an_archive_is_run_again_from_where_it_began(
+    database_url: str, engine: Engine
+) -> None:
+    engine.create(keep=["done"])
+    disk, make = Disk(), tail(database_url, "q", state="archive", start="latest")
+    run = FakeEngine(make, disk)
+    sent = engine.send_numbers(5)
+    engine.settle("ack", engine.claim(5)[0]["token"])
+    with pytest.raises(Crashed):
+        run.step("read")
+
+    finish(make, disk)
+
+    assert read(disk) == sent
+
+
+def test_between_a_place_and_itself_there_is_nothing(database_url: str, engine: Engine) -> None:
+    place = json.loads(read_so_far(database_url, engine).offsets[-1])
+
+    assert tail(database_url)().partitions(place, place) == []
 
 
 def test_the_archive_of_a_queue_that_was_made_anew_is_read_on(database_url: str, engine: Engine) -> None:
