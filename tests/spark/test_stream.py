@@ -97,7 +97,7 @@ def test_messages_of_a_log_are_read_along_into_a_folder(run: Run, queue: Engine,
     wanted = {"source": "log", "mode": "tail", "to": str(folder), "once": True}
 
     figures = Stream(checkpoint=str(tmp_path / "one"), **wanted).run(run)  # type: ignore[arg-type]
-    with pytest.raises(PipelineError, match="holds what a stream with another checkpoint has written"):
+    with pytest.raises(PipelineError, match="belongs to a stream with another checkpoint"):
         Stream(checkpoint=str(tmp_path / "two"), **wanted).run(run)  # type: ignore[arg-type]
 
     assert (figures["messages"], figures["rows"]) == (5, 5)

@@ -1,7 +1,7 @@
 """Streams in Spark itself: tailed, typed, stopped; and killed.
 
 1. A stream into a queue sends each batch once, also if Spark does not know that it was sent.
-2. A tail of a log takes each record once, over restarts.
+2. A tail of a log takes each record once, over restarts, also of its first batch.
 3. A drain that is started again takes what came since; payloads come as the schema says.
 4. A query that is stopped leaves no process behind that holds on to messages.
 5. kill -9 of the JVM when rows are staged, after the sink's commit, between claim and offset log: after a
@@ -54,6 +54,27 @@ def test_a_drain_that_is_started_again_takes_what_came_since(
     assert queue.stats()["depth"] == 0
 
 
+def forget_commit(checkpoint: Path) -> None:
+    """As if Spark had been killed after the sink's commit: batch 0 is not in the commit log."""
+    (checkpoint / "commits" / "0").unlink()
+    (checkpoint / "commits" / ".0.crc").unlink(missing_ok=True)
+
+
+def test_the_first_batch_of_a_tail_is_run_again_from_where_it_began(
+    spark: SparkSession, database_url: str, queue: Engine, tmp_path: Path
+) -> None:
+    queue.create("log", kind="log")
+    queue.send_numbers(10, queue="log")
+    reader = spark.readStream.format("holdfast").options(url=database_url, queue="log", mode="tail")
+    drained(reader.option("start", "earliest").load(), tmp_path, "noop")
+    forget_commit(tmp_path)
+
+    # Spark asks anew where a stream begins whose first batch was not done, and is told another place.
+    again = drained(reader.option("start", "latest").load(), tmp_path, "noop")
+
+    assert sum(p["numInputRows"] for p in again.recentProgress) == 10
+
+
 def test_a_sink_that_has_a_batch_is_not_sent_it_again(
     spark: SparkSession, database_url: str, queue: Engine, tmp_path: Path
 ) -> None:
@@ -63,9 +84,7 @@ def test_a_sink_that_has_a_batch_is_not_sent_it_again(
     options = {"url": database_url, "queue": "log", "mode": "tail"}
     frame = spark.readStream.format("holdfast").options(**options).load().select("payload")
     drained(frame, tmp_path, "holdfast", url=database_url, queue="out")
-    # As if Spark had been killed after the sink's commit: batch 0 is not in the commit log.
-    (tmp_path / "commits" / "0").unlink()
-    (tmp_path / "commits" / ".0.crc").unlink(missing_ok=True)
+    forget_commit(tmp_path)
     queue.send_numbers(3, queue="log")
 
     again = drained(frame, tmp_path, "holdfast", url=database_url, queue="out")

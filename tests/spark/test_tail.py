@@ -7,10 +7,15 @@
 4. start says where a new stream begins; a drain ends at what was there.
 5. What ends in a queue and is kept is in exactly one batch, also if its transaction commits late.
 6. A queue that is no log, or a checkpoint of something else, is refused with a clear error.
+7. The first batch begins where it began, however often it is run: also if that was the end of the time.
+8. Another log under the same name is refused: one that was dropped and made anew, or set back. An archive
+   goes on.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,7 +29,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from holdfast import NotALogError
 from holdfast.spark.options import OptionError
-from holdfast.spark.tail_log import MissedError, ranges
+from holdfast.spark.tail_log import MissedError, ReplacedError, ranges
 from tests.engine.engine import Engine
 from tests.fix_database import Connect
 from tests.spark.fake_engine import POINTS, Crashed, Disk, FakeEngine, finish, tell, tell_many
@@ -42,7 +47,7 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         type(self).logs += 1
         self.log = f"log{self.logs}"
-        self.writers[0].execute("select holdfast.create_queue(%s, '{\"kind\": \"log\"}')", [self.log])
+        self.writers[0].execute('select holdfast.create_queue(%s, \'{"kind": "log"}\')', [self.log])
         self.writers[0].commit()
         self.disk = Disk()
         self.run: FakeEngine | None = None
@@ -304,4 +309,162 @@ def test_a_tail_that_is_told_to_stop_reads_no_further(
     run.stop()
 
     assert batches == 0
+    assert read(disk) == sent
+
+
+def read_so_far(database_url: str, engine: Engine) -> Disk:
+    """A log of ten records, all of them read."""
+    engine.create("log", kind="log")
+    engine.send_numbers(10, queue="log")
+    disk = Disk()
+    finish(tail(database_url), disk)
+    return disk
+
+
+def make_anew(engine: Engine) -> None:
+    engine.value("drop_queue", queue="log")
+    engine.create("log", kind="log")
+
+
+def set_back(engine: Engine) -> None:
+    """As a backup has it that was made when there were seven records."""
+    engine.conn.execute("delete from holdfast.message m where m.id & ((1::bigint << 40) - 1) > 7")
+    engine.conn.execute("select setval(l.ids, (l.id::bigint << 40) + 7) from holdfast.lane l")
+
+
+@pytest.mark.parametrize("sent", [0, 5, 15])
+@pytest.mark.parametrize("replace", [make_anew, set_back])
+@pytest.mark.parametrize("available_now", [False, True])
+def test_another_log_under_the_same_name_is_refused(
+    database_url: str, engine: Engine, replace: Callable[[Engine], None], sent: int, available_now: bool
+) -> None:
+    disk = read_so_far(database_url, engine)
+    replace(engine)
+    engine.send_numbers(sent, queue="log")
+    run = FakeEngine(tail(database_url), disk, available_now=available_now)
+
+    with pytest.raises(ReplacedError, match=r'log "log": .*begin a new checkpoint'):
+        run.step()
+    run.stop()
+
+
+@pytest.mark.parametrize("replace", [make_anew, set_back])
+def test_a_log_that_is_replaced_while_it_is_read_is_refused(
+    database_url: str, engine: Engine, replace: Callable[[Engine], None]
+) -> None:
+    disk = read_so_far(database_url, engine)
+    run = FakeEngine(tail(database_url), disk)
+    assert run.step() is False
+    replace(engine)
+
+    with pytest.raises(ReplacedError):
+        run.step()
+    run.stop()
+
+
+@pytest.mark.parametrize("replace", [make_anew, set_back])
+def test_a_batch_is_not_run_again_on_another_log(
+    database_url: str, engine: Engine, replace: Callable[[Engine], None]
+) -> None:
+    disk = read_so_far(database_url, engine)
+    engine.send_numbers(5, queue="log")
+    with pytest.raises(Crashed):
+        FakeEngine(tail(database_url), disk).step("logged")
+    replace(engine)
+    engine.send_numbers(20, queue="log")
+    run = FakeEngine(tail(database_url), disk)
+
+    with pytest.raises(ReplacedError):
+        run.step()
+    run.stop()
+
+
+def test_a_log_whose_last_records_were_removed_is_still_the_same(database_url: str, engine: Engine) -> None:
+    disk = read_so_far(database_url, engine)
+    engine.value("log_delete", queue="log", seqs=[9, 10])
+    finish(tail(database_url), disk)
+    engine.value("configure_queue", queue="log", config={"retention": {"count": 1}})
+    engine.send_numbers(1, queue="log")
+    engine.value("maintain")
+
+    finish(tail(database_url), disk)
+
+    assert [row["seq"] for row in disk.rows()] == list(range(1, 12))
+
+
+def test_offsets_that_do_not_say_which_log_are_accepted_as_far_as_it_goes(
+    database_url: str, engine: Engine
+) -> None:
+    read_so_far(database_url, engine)
+    disk = Disk(offsets=['{"queue": "log", "seq": 8}'], commits=1)
+    finish(tail(database_url), disk)
+    beyond = FakeEngine(tail(database_url), Disk(offsets=['{"queue": "log", "seq": 11}'], commits=1))
+
+    with pytest.raises(ReplacedError):
+        beyond.step()
+    beyond.stop()
+
+    assert [row["seq"] for row in disk.rows()] == [9, 10]
+
+
+def test_a_new_stream_may_begin_beyond_what_is_there(database_url: str, engine: Engine) -> None:
+    engine.create("log", kind="log")
+    engine.send_numbers(2, queue="log")
+    disk = Disk()
+    run = FakeEngine(tail(database_url, start=5), disk)
+
+    assert run.step() is False
+    engine.send_numbers(3, queue="log")
+    run.drain()
+    run.stop()
+
+    assert [row["seq"] for row in disk.rows()] == [5]
+
+
+def test_the_first_batch_of_a_log_is_run_again_from_where_it_began(database_url: str, engine: Engine) -> None:
+    engine.create("log", kind="log")
+    engine.send_numbers(3, queue="log")
+    disk, make = Disk(), tail(database_url, start="latest")
+    run = FakeEngine(make, disk)
+    sent = engine.send_numbers(5, queue="log")
+    with pytest.raises(Crashed):
+        run.step("read")
+    sent += engine.send_numbers(2, queue="log")
+
+    finish(make, disk)
+
+    assert read(disk) == sent
+
+
+def test_the_first_batch_of_an_archive_is_run_again_from_where_it_began(
+    database_url: str, engine: Engine
+) -> None:
+    engine.create(keep=["done"])
+    disk, make = Disk(), tail(database_url, "q", state="archive", start="latest")
+    run = FakeEngine(make, disk)
+    sent = engine.send_numbers(5)
+    engine.settle("ack", engine.claim(5)[0]["token"])
+    with pytest.raises(Crashed):
+        run.step("read")
+
+    finish(make, disk)
+
+    assert read(disk) == sent
+
+
+def test_between_a_place_and_itself_there_is_nothing(database_url: str, engine: Engine) -> None:
+    place = json.loads(read_so_far(database_url, engine).offsets[-1])
+
+    assert tail(database_url)().partitions(place, place) == []
+
+
+def test_the_archive_of_a_queue_that_was_made_anew_is_read_on(database_url: str, engine: Engine) -> None:
+    disk, sent = Disk(), []
+    for _ in range(2):
+        engine.value("drop_queue", queue="q")
+        engine.create(keep=["done"])
+        sent += engine.send_numbers(3)
+        engine.settle("ack", engine.claim(3)[0]["token"])
+        finish(tail(database_url, "q", state="archive"), disk)
+
     assert read(disk) == sent

@@ -28,6 +28,7 @@ T = TypeVar("T")
 Place = dict[str, Any]  # as Spark keeps it; with the queue's name in it
 
 PAGE = 10_000  # rows: what the engine shows at once
+SINCE = "since"  # in an offset: the place where its batch begins
 
 
 class Follower(Session, ABC):
@@ -42,6 +43,7 @@ class Follower(Session, ABC):
         return {**vars(self), "_connection": None, "_listening": False}
 
     KEYS: ClassVar[set[str]]  # of a place
+    LATER_KEYS: ClassVar[set[str]] = set()  # those that places of older checkpoints do not have
 
     @abstractmethod
     def first(self) -> Place:
@@ -99,19 +101,25 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         follower, place = self._follower, self._checked(start)
         if follower.options.stopping:
-            return place
+            return start
         deadline = time.monotonic() + (0 if self._finishing else follower.options.wait)
         while True:
             found = follower.retried(lambda: follower.ahead(place, most))
             left = deadline - time.monotonic()
-            if found != place or left <= 0:
-                return found
+            if found != place:
+                return {**found, SINCE: place}
+            if left <= 0:
+                return start
             follower.retried(lambda left=left: follower.doze(left))  # type: ignore[misc]
 
     def partitions(self, start: Place, end: Place) -> Sequence[InputPartition]:
         """What lies between, cut for tasks."""
-        follower = self._follower
-        return follower.retried(lambda: follower.parts(self._checked(start), self._checked(end)))
+        follower, place = self._follower, self._checked(end)
+        if place == self._checked(start):
+            return []
+        # Spark does not keep where the first batch began. Asked again, `latest` is another place.
+        since = self._checked(end.get(SINCE, start))
+        return follower.retried(lambda: follower.parts(since, place))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part, page by page."""
@@ -126,7 +134,8 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._follower.close()
 
     def _checked(self, offset: Place) -> Place:
-        if offset.keys() != self._follower.KEYS:
+        place = {name: offset[name] for name in offset if name != SINCE}
+        if place.keys() - self._follower.LATER_KEYS != self._follower.KEYS:
             raise foreign_offsets()
-        refuse_other_queue(offset["queue"], self._follower.options.queue)
-        return offset
+        refuse_other_queue(place["queue"], self._follower.options.queue)
+        return place

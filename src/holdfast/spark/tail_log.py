@@ -1,4 +1,8 @@
-"""Tail of a log. The place is a batch's last sequence number; how far is safe is holdfast.read's to say."""
+"""Tail of a log. The place is a batch's last sequence number; how far is safe is holdfast.read's to say.
+
+A place also tells which log it is, by the lane and the time of the record there: one day there may be another
+under the same name and number. A place before the first batch tells neither.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +41,10 @@ select coalesce(max(r.seq), 0), count(*), min(r.from_seq) filter (where r.kind =
        max(r.to_seq) filter (where r.kind = 'gap')
 from holdfast.read(%s, %s, %s) r where r.seq <= %s
 """
+HERE = """
+select r.from_seq, r.id >> 40, (extract(epoch from r.enqueued_at) * 1000000)::bigint
+from holdfast.read(%s, %s, 1) r
+"""
 EXTENT = "select trimmed, coalesce(last_seq, trimmed) from holdfast.log_stats(%s)"
 
 
@@ -47,6 +55,17 @@ class MissedError(RuntimeError):
         super().__init__(
             f'log "{queue}": the records {first} to {last} were removed before this stream read them; raise'
             " the log's retention, or set the option on_gap to skip, to go on without them"
+        )
+
+
+class ReplacedError(RuntimeError):
+    """The log is not the one that the stream has read."""
+
+    def __init__(self, queue: str, seq: int) -> None:
+        super().__init__(
+            f'log "{queue}": the record {seq}, which this stream has read, is not there, or another has its'
+            " number: the log was dropped and made anew, restored from a backup, or lost its last records in"
+            " a crash; begin a new checkpoint, with the option start at the first record that is wanted"
         )
 
 
@@ -61,6 +80,7 @@ class LogFollower(Follower):
     """Follows the records of a log."""
 
     KEYS: ClassVar = {"queue", "seq"}
+    LATER_KEYS: ClassVar = {"lane", "at"}
     _target = LAST
     _announced = False
 
@@ -69,8 +89,8 @@ class LogFollower(Follower):
         trimmed, last = self._extent()
         start = self.options.start
         if start.isdigit():
-            return self._place(max(0, int(start) - 1))
-        return self._place(trimmed if start == "earliest" else last)
+            return self._before(max(0, int(start) - 1))
+        return self._before(trimmed if start == "earliest" else last)
 
     def finish(self) -> None:
         """Go no further than what is there now."""
@@ -78,6 +98,7 @@ class LogFollower(Follower):
 
     def ahead(self, place: Place, most: int | None) -> Place:
         """Page after page, up to the first number that may still come."""
+        self._prove(place)
         seq, left = place["seq"], most
         while left is None or left > 0:
             limit = PAGE if left is None else min(left, PAGE)
@@ -89,7 +110,7 @@ class LogFollower(Follower):
             if gap_from is not None:
                 self._missed(gap_from, gap_to)
             seq, left = last, None if left is None else left - rows
-        return self._place(seq)
+        return place if seq == place["seq"] else self._behind(place, seq)
 
     def doze(self, seconds: float) -> None:
         """Until somebody appends: first say so; then, after one more look, sleep."""
@@ -101,6 +122,7 @@ class LogFollower(Follower):
 
     def parts(self, start: Place, end: Place) -> Sequence[InputPartition]:
         """Even ranges of numbers."""
+        self._prove(end)
         return ranges(start["seq"], end["seq"], self.options.partitions)
 
     def pages(self, fetcher: Fetcher, shape: Shape, part: Any) -> Iterator[pa.Table]:
@@ -136,8 +158,32 @@ class LogFollower(Follower):
         assert row is not None
         return row[0], row[1]
 
-    def _place(self, seq: int) -> Place:
-        return {"queue": self._queue, "seq": seq}
+    def _before(self, seq: int) -> Place:
+        """A place where nothing was read yet: the log need not have come so far."""
+        return {"queue": self._queue, "seq": seq, "lane": None, "at": None}
+
+    def _behind(self, place: Place, seq: int) -> Place:
+        """The place of a record that was found after another place."""
+        lane, at = self._here(seq)
+        known = place.get("lane")
+        if known is not None and lane not in (None, known):
+            raise ReplacedError(self._queue, place["seq"])
+        return {"queue": self._queue, "seq": seq, "lane": known if lane is None else lane, "at": at}
+
+    def _prove(self, place: Place) -> None:
+        """Refuse a log that has not, or never had, what the stream has read up to this place."""
+        if "lane" in place and place["lane"] is None:
+            return
+        for name, found in zip(("lane", "at"), self._here(place["seq"]), strict=True):
+            if found is not None and place.get(name) not in (None, found):
+                raise ReplacedError(self._queue, place["seq"])
+
+    def _here(self, seq: int) -> tuple[int | None, int | None]:
+        """Lane and time of the record with a number that was read; of one that was removed since, neither."""
+        row = self.connection.execute(HERE, [self._queue, seq - 1]).fetchone()
+        if row is None or row[0] != seq:
+            raise ReplacedError(self._queue, seq)
+        return row[1], row[2]
 
 
 def ranges(start: int, end: int, wanted: int | None) -> list[Range]:

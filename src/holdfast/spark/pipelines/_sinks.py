@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
@@ -16,10 +15,10 @@ from holdfast.spark._outgoing import check_columns
 from holdfast.spark._table import find_table
 from holdfast.spark.table_sink import TableWriter
 
+from ._owner import Owner
 from ._pipeline import FORMAT, PipelineError, Run
+from ._storage import Storage
 from .function import is_folder
-
-BATCH_FILE = re.compile(r"([0-9]+)(?:\.compact)?")
 
 
 class Sink(Protocol):
@@ -32,6 +31,10 @@ class Sink(Protocol):
 
     def check(self, schema: StructType, checkpoint: str) -> None:
         """Refuse rows, or a checkpoint, that do not go with the target; or a target that is not there."""
+        ...
+
+    def take(self, checkpoint: str) -> None:
+        """The stream is about to begin: make the target its own, if that takes anything."""
         ...
 
     def writer(self, frame: DataFrame) -> DataStreamWriter:
@@ -56,6 +59,9 @@ class QueueSink:
         """Refuse columns that no message has."""
         check_columns(schema)
 
+    def take(self, checkpoint: str) -> None:
+        """Nothing: it knows batches by the query's id."""
+
     def writer(self, frame: DataFrame) -> DataStreamWriter:
         """Into the queue."""
         return frame.writeStream.format(FORMAT).options(**self._run.database_option, queue=self._queue)
@@ -74,14 +80,12 @@ class FolderSink:
         self._folder = folder
 
     def check(self, schema: StructType, checkpoint: str) -> None:
-        """Refuse a folder that is ahead of the checkpoint: Spark would take its next batches for written."""
-        written = _latest(self._run.spark, f"{self._folder}/_spark_metadata")
-        begun = _latest(self._run.spark, f"{checkpoint}/offsets")
-        if written > begun:
-            raise PipelineError(
-                f"{self._folder} holds what a stream with another checkpoint has written; name that"
-                f" checkpoint in place of {checkpoint}, or another folder"
-            )
+        """Refuse a folder that is another stream's."""
+        self._owner(checkpoint).check()
+
+    def take(self, checkpoint: str) -> None:
+        """Note whose the folder is."""
+        self._owner(checkpoint).take()
 
     def writer(self, frame: DataFrame) -> DataStreamWriter:
         """Into the folder."""
@@ -89,6 +93,10 @@ class FolderSink:
 
     def close(self) -> None:
         """Nothing is left."""
+
+    def _owner(self, checkpoint: str) -> Owner:
+        spark = self._run.spark
+        return Owner(Storage(spark, self._folder), Storage(spark, checkpoint))
 
 
 class TableSink:
@@ -112,6 +120,9 @@ class TableSink:
             self._run.url, target, columns=schema.names, key=self._key, replace=self._replace
         )
 
+    def take(self, checkpoint: str) -> None:
+        """Nothing: it knows batches by the query's id."""
+
     def writer(self, frame: DataFrame) -> DataStreamWriter:
         """Into the table, batch by batch."""
         assert self._writer is not None
@@ -124,9 +135,7 @@ class TableSink:
             self._writer.close()
 
 
-def sink_of(
-    run: Run, *, to: str | None, table: str | None, key: Sequence[str], output_mode: str
-) -> Sink:
+def sink_of(run: Run, *, to: str | None, table: str | None, key: Sequence[str], output_mode: str) -> Sink:
     """The sink of a target."""
     found: Sink
     if table is not None:
@@ -137,14 +146,3 @@ def sink_of(
         expected = " or ".join(found.modes)
         raise PipelineError(f"--output-mode: got {output_mode} for {table or to}; expected {expected}")
     return found
-
-
-def _latest(spark: SparkSession, folder: str) -> int:
-    """The highest number among Spark's files of a folder, on any file system; -1: there is none."""
-    context: Any = spark.sparkContext
-    path = context._jvm.org.apache.hadoop.fs.Path(folder)
-    files = path.getFileSystem(context._jsc.hadoopConfiguration())
-    if not files.exists(path):
-        return -1
-    names = [status.getPath().getName() for status in files.listStatus(path)]
-    return max((int(found[1]) for name in names if (found := BATCH_FILE.fullmatch(name))), default=-1)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from ._pipeline import PipelineError
@@ -63,12 +65,45 @@ class Storage:
     def write(self, path: str, text: str) -> None:
         """A small file, whole or not at all."""
         draft = f"{path}.draft"
-        stream = self._files.create(self._at(draft), True)
+        self._fill(self._files.create(self._at(draft), True), text)
+        self.move(draft, path)
+
+    def create(self, path: str, text: str) -> bool:
+        """A small file, whole, unless there is one: then False. Of two that come at once, one makes it."""
+        if self.exists(path):
+            return False
+        if self._on_disk:
+            return self._link(path, text)
+        try:
+            self._fill(self._files.create(self._at(path), False), text)
+        except Py4JJavaError:
+            if self.exists(path):
+                return False
+            raise
+        return True
+
+    def _link(self, path: str, text: str) -> bool:
+        """On a disk of this machine Hadoop looks whether a file is there, then makes it: so two could."""
+        draft = f"{path}.{uuid4().hex}"
+        self.write(draft, text)
+        try:
+            os.link(_local(self._at(draft)), _local(self._at(path)))
+        except FileExistsError:
+            return False
+        finally:
+            self.remove(draft)
+        self._secure(self._at(path))
+        return True
+
+    def _fill(self, stream: Any, text: str) -> None:
         try:
             stream.write(bytearray(text, "utf-8"))
         finally:
             stream.close()
-        self.move(draft, path)
+
+    @property
+    def _on_disk(self) -> bool:
+        return bool(self._files.getUri().getScheme() == "file")
 
     def _at(self, path: str) -> Any:
         return self._path(self._root, path) if path else self._root
@@ -82,14 +117,18 @@ class Storage:
 
     def _secure(self, path: Any) -> None:
         """On a disk of this machine: let the file and its name outlive a power failure."""
-        if self._files.getUri().getScheme() != "file":
+        if not self._on_disk:
             return  # others do so by themselves once a file is closed
-        top = Path(self._root.toUri().getPath()).parent
-        local = Path(path.toUri().getPath())
+        top = _local(self._root).parent
+        local = _local(path)
         for each in (local, *local.parents):
             if each == top:
                 break
             _flush(each)
+
+
+def _local(path: Any) -> Path:
+    return Path(path.toUri().getPath())
 
 
 def _flush(path: Path) -> None:

@@ -223,6 +223,7 @@ class Streaming:
             writer = writer.trigger(availableNow=True)
         elif stream.trigger is not None:
             writer = writer.trigger(processingTime=f"{round(stream.trigger * 1000)} milliseconds")
+        self._sink.take(stream.checkpoint)
         query = writer.start()
         try:
             yield query
