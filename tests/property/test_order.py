@@ -165,6 +165,9 @@ class OrderMachine(RuleBasedStateMachine):
             self._forget_expired()
             self._check(rows, there, held=undone > 0)
             taken += len(rows)
+            if undone == 0:
+                # What it had swept is undone too, and in the model it is not.
+                self.engine.value("sweep", queue=self.queue)
             if rows or undone == 0:
                 return
         wanted = [m for m in self.model.live if self.model.first(m) and m.free(self.model.now)]
