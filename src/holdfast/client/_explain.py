@@ -26,7 +26,7 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
         ),
         "holdfast_monitor": frozenset(
             {"queue_stats", "queues", "leases", "log_stats", "blocked_keys", "samples", "rollups"}
-            | {"why", "runs", "now"}
+            | {"archived", "why", "runs", "now"}
         ),
     }
 )
