@@ -24,7 +24,7 @@ RIVALS = {
 
 
 @pytest.mark.verify
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 def test_every_case_is_measured(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
 
