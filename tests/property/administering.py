@@ -13,7 +13,7 @@ from tests.property.base import Ground, consumers
 from tests.property.engine import Row
 from tests.property.model import GRAVE, MAIN, Message
 from tests.property.observe import Licence, same_content, same_origin
-from tests.property.strategies import configurations
+from tests.property.strategies import configurations, nth, nths, picked
 from tests.waiting import eventually
 
 NO_GRAVE = "QH105"
@@ -48,7 +48,7 @@ class Administering(Ground):
         locked = self.model.locked_tokens(hand)
         held = {i for i, m in self.model.committed.items() if m.held and m.held.token in locked}
         untouched = sorted({*self.model.committed} - held - self.model.touched_by_others(hand))
-        ids = data.draw(st.lists(st.sampled_from([*untouched, 7]), max_size=3))
+        ids = picked([*untouched, 7], data.draw(nths))
         gone = {i for i in ids if i in self.model.committed and self._answers_for(self.model.committed[i])}
         assert admin.value("discard", queue=MAIN, ids=ids) == sorted(gone)
         for message_id in gone:
@@ -63,9 +63,8 @@ class Administering(Ground):
     def redrive(self, data: st.DataObject, limit: int, tag: str | None) -> None:
         admin, hand = self.pair("A")
         dead = sorted((m for m in self.model.committed.values() if m.queue == GRAVE), key=lambda m: m.id)
-        ids = data.draw(
-            st.one_of(st.none(), st.lists(st.sampled_from([*[m.id for m in dead], 7]), max_size=3))
-        )
+        chosen = data.draw(st.one_of(st.none(), nths))
+        ids = None if chosen is None else picked([*[m.id for m in dead], 7], chosen)
         meant = [m for m in dead if (ids is None or m.id in ids) and tag in (None, m.content.tag)][:limit]
         if not self._can_redrive():
             return
@@ -159,7 +158,7 @@ class Administering(Ground):
 
     @rule(data=st.data())
     def message(self, data: st.DataObject) -> None:
-        message_id = data.draw(st.sampled_from([*sorted(self.model.committed), 7]))
+        (message_id,) = picked([*sorted(self.model.committed), 7], [data.draw(nth)])
         rows = self.engine.admin.call("message", queue=MAIN, id=message_id)
         message = self.model.committed.get(message_id)
         state = message and self._shown_as(message)
@@ -181,7 +180,8 @@ class Administering(Ground):
         assert {r["id"]: (r["token"], r["deadline"]) for r in rows} == {
             i: (m.held.token, m.held.deadline) for i, m in main.items() if m.held
         }
+        chosen = data.draw(nth)
         if self.model.tokens:
-            queue, token = data.draw(st.sampled_from(self.model.tokens))
+            ((queue, token),) = picked(self.model.tokens, [chosen])
             held = session.call("held", queue=queue, token=token)
             assert {row["id"] for row in held} == set(self.model.holding(hand, queue, token))
