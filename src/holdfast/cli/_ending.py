@@ -20,7 +20,11 @@ UNREACHABLE = ("08", "28", "3D", "57")
 # What the extra spark brings, as far as it is imported.
 SPARK = frozenset({"adbc_driver_manager", "adbc_driver_postgresql", "pandas", "py4j", "pyarrow", "pyspark"})
 
+# And the extra server.
+SERVER = frozenset({"httptools", "msgspec", "opentelemetry", "prometheus_client", "starlette", "uvicorn", "uvloop"})
+
 INSTALL = "Install it with pip install 'holdfast[spark]' (in a checkout: make spark)."
+INSTALL_SERVER = "Install it with pip install 'holdfast[server]'."
 
 
 class ExitCode(IntEnum):
@@ -52,9 +56,13 @@ def ended(output: Output) -> Iterator[None]:
         output.error(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         raise typer.Exit(ExitCode.ERROR) from error
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in SPARK:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in SPARK | SERVER:
             raise
-        output.error("pipelines need Spark, which is not installed", hint=INSTALL)
+        if missing in SPARK:
+            output.error("pipelines need Spark, which is not installed", hint=INSTALL)
+        else:
+            output.error(f"the HTTP server needs {missing}, which is not installed", hint=INSTALL_SERVER)
         raise typer.Exit(ExitCode.ERROR) from error
     except KeyboardInterrupt as error:
         output.note("Interrupted.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
@@ -14,16 +13,8 @@ from uuid import UUID
 import typer
 from psycopg.types.json import Jsonb
 
-# The units that PostgreSQL reads in an interval, as far as their length is fixed.
-UNITS = {
-    **dict.fromkeys(("ms", "msec", "msecs", "millisecond", "milliseconds"), timedelta(milliseconds=1)),
-    **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), timedelta(seconds=1)),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), timedelta(minutes=1)),
-    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), timedelta(hours=1)),
-    **dict.fromkeys(("d", "day", "days"), timedelta(days=1)),
-    **dict.fromkeys(("w", "week", "weeks"), timedelta(weeks=1)),
-}
-PART = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-z]*)")
+from holdfast.durations import parse_duration
+
 LARGEST_ID = 2**63 - 1
 LONGEST = 200  # characters of bad input that are shown
 
@@ -45,14 +36,8 @@ def stdin_text() -> str:
 
 def duration(text: str) -> timedelta:
     """90, 250ms, 30s, 5 min, 1m30s, 2 hours, 1d12h: numbers with units; a number alone is seconds."""
-    words = text.strip().lower()
-    parts = list(PART.finditer(words))
-    whole = "".join(part[0] for part in parts) == words
-    known = all(part["unit"] in UNITS and (part["unit"] or len(parts) == 1) for part in parts)
     try:
-        if not (parts and whole and known):
-            raise ValueError(text)
-        return sum((float(part["number"]) * UNITS[part["unit"]] for part in parts), timedelta())
+        return parse_duration(text)
     except (OverflowError, ValueError) as error:
         raise typer.BadParameter(
             f"{text!r} is not a duration such as 90, 250ms, 1m30s, 5 min; "

@@ -20,6 +20,7 @@ from . import (
     queue,
     rate,
     schema,
+    serve,
     settle,
     stats,
     up,
@@ -59,6 +60,7 @@ def root(
 
 
 up.register(app)
+serve.register(app)
 schema.register(app)
 postgres.register(app)
 message.register(app)

@@ -23,6 +23,7 @@ from holdfast.migrate import migrate
 
 from ._command import Invocation, command
 from .postgres import find_program
+from .serve import Host, Port, where, which
 
 DEMO = "demo"
 OTHER = "orders"  # in the guide, where there is no demonstration
@@ -43,10 +44,19 @@ with Python:
             print(delivery.payload)
             holdfast.ack(delivery.queue, delivery.token, [delivery.id])
 
+with HTTP, described at {reached}/docs:
+
+{create_curl}    curl -s {reached}/v1/queues/{queue}/messages -H 'Content-Type: application/json' \\
+      -d '{{"messages": [{{"payload": {{"hello": "http"}}}}]}}'
+
 or with the command line:
 
 {create_shell}    {program} send {queue} '{{"hello": "shell"}}'
     {program} stats
+
+While there is no API key, HTTP is open to programs on this machine alone; the first one closes it:
+
+    {program} key create mine --scope admin
 
 This calls maintain() every {upkeep:g} s; where it does not run, something else has to.
 Ctrl-C ends it."""
@@ -58,6 +68,7 @@ with psql:
     select token, payload from holdfast.claim('{queue}') \\gset
     select holdfast.ack('{queue}', :token);
 """
+CREATE_CURL = "    curl -s -X PUT {reached}/v1/queues/{queue}\n"
 HERE = "PostgreSQL is up, and Holdfast is in it. Go on in another shell, in this folder:"
 THERE = f"""\
 Holdfast is in your database. Go on in another shell:
@@ -78,24 +89,35 @@ def register(app: typer.Typer) -> None:
     command(app)(up)
 
 
-def up(invocation: Invocation, demo: Demo = False) -> None:
-    """Start PostgreSQL for this folder, install Holdfast, try it, and keep it in order until Ctrl-C."""
+def up(invocation: Invocation, demo: Demo = False, host: Host = None, port: Port = None) -> None:
+    """Start PostgreSQL for this folder, install Holdfast, try it, and serve it until Ctrl-C."""
+    from holdfast.server.serve import address, bind, check, serving
+    from holdfast.server.settings import Settings
+
     configured = configured_url(invocation.database_url)
     with Stop() as stop, database(invocation.database_url) as url:
         report = migrate(url)
+        settings = Settings(database_url=url, host=where(host), port=which(port))
+        check(settings)
+        listener = bind(settings.host, settings.port)
+        reached = address(listener, settings)
         tried = demonstrate(url) if demo or not configured else None
         stop.started()
         shown = without_password(url) if configured else url
-        document = {"url": shown, "version": report.version, "queue": None, "acked": 0}
+        document = {"url": shown, "address": reached, "version": report.version, "queue": None, "acked": 0}
         if tried is not None:
             document |= {"queue": DEMO, "acked": len(tried)}
         lines = [f"Holdfast is installed, schema version {report.version}."]
         if not configured:
             lines += [f"PostgreSQL keeps its files in {(DEFAULT_DATA_DIR / 'server').resolve()}."]
-        way = guide_to(url, made=tried is not None) if configured else guide(url)
+        made = tried is not None
+        way = guide_to(url, reached, made=made) if configured else guide(url, reached)
         lines += [*describe(tried), "", way]
-        invocation.output.document(document, "\n".join(lines))
-        with kept_in_order(lambda: database(invocation.database_url), invocation.output.note):
+        with (
+            serving(settings, listener),
+            kept_in_order(lambda: database(invocation.database_url), invocation.output.note),
+        ):
+            invocation.output.document(document, "\n".join(lines))
             stop.wait()
         invocation.output.say("Stopping.")
 
@@ -133,12 +155,12 @@ def describe(tried: list[Delivery] | None) -> list[str]:
     ]
 
 
-def guide(url: str) -> str:
+def guide(url: str, reached: str) -> str:
     """How to go on with the embedded server."""
-    return filled(DEMO, made=True, where=HERE, imports="", python=repr(url))
+    return filled(DEMO, made=True, where=HERE, imports="", python=repr(url), reached=reached)
 
 
-def guide_to(url: str, *, made: bool) -> str:
+def guide_to(url: str, reached: str, *, made: bool) -> str:
     """How to go on with a database of one's own: its address is told once, without the secrets."""
     secret = SECRET if conninfo.conninfo_to_dict(url).keys() & SECRETS else ""
     return filled(
@@ -147,6 +169,7 @@ def guide_to(url: str, *, made: bool) -> str:
         where=THERE.format(url=quoted(without_password(url))) + secret,
         imports="    import os\n",
         python=f'os.environ["{URL_VARIABLE}"]',
+        reached=reached,
     )
 
 
@@ -158,6 +181,7 @@ def filled(queue: str, *, made: bool, **words: str) -> str:
     return GUIDE.format(
         queue=queue,
         psql=in_psql if has_psql() else "",
+        create_curl="" if made else CREATE_CURL.format(queue=queue, **words),
         create_python="" if made else f"        {create}\n",
         create_shell="" if made else f"    {program} queue create {queue}\n",
         program=program,

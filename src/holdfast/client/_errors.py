@@ -60,9 +60,27 @@
     │   ├── RunInProgressError          QH801  409
     │   ├── InvalidRunError             QH802  422
     │   └── InvalidRollupError          QH803  422
-    └── LakeError
-        ├── InvalidBatchError           QH810  422
-        └── BatchConflictError          QH811  409
+    ├── LakeError
+    │   ├── InvalidBatchError           QH810  422
+    │   └── BatchConflictError          QH811  409
+    ├── ApiKeyError
+    │   ├── InvalidApiKeyError          QH901  422
+    │   └── ApiKeyNotFoundError         QH902  404
+    └── RequestError
+        ├── MalformedRequestError       QH910  400
+        ├── InvalidRequestError         QH911  422
+        ├── RequestTooLargeError        QH912  413
+        ├── UnsupportedMediaError       QH913  415
+        ├── NoSuchRouteError            QH914  404
+        ├── MethodNotAllowedError       QH915  405
+        ├── NotAcceptableError          QH916  406
+        ├── UnauthorizedError           QH920  401
+        ├── ForbiddenError              QH921  403
+        ├── TooManyRequestsError        QH922  429
+        ├── PreconditionFailedError     QH923  412
+        ├── MessageNotFoundError        QH924  404
+        ├── UnavailableError            QH930  503
+        └── InternalError               QH931  500
 
 A code that this version does not know becomes a plain HoldfastError that carries it.
 Every other error of the database passes through as psycopg's own.
@@ -513,6 +531,127 @@ class BatchConflictError(LakeError):
     http_status = 409
 
 
+class ApiKeyError(HoldfastError):
+    """Something is wrong with a key to the HTTP server."""
+
+
+class InvalidApiKeyError(ApiKeyError):
+    """A key can't be made so: its name, scopes, queues, expiry or limits."""
+
+    name = "invalid_api_key"
+    http_status = 422
+
+
+class ApiKeyNotFoundError(ApiKeyError):
+    """There is no such key, or it is revoked."""
+
+    name = "api_key_not_found"
+    http_status = 404
+
+
+class RequestError(HoldfastError):
+    """The HTTP server refused a request, or could not answer it."""
+
+
+class MalformedRequestError(RequestError):
+    """The body is not JSON, or not encoded as the headers say."""
+
+    name = "malformed_request"
+    http_status = 400
+
+
+class InvalidRequestError(RequestError):
+    """A field is missing, unknown, of the wrong type or out of range."""
+
+    name = "invalid_request"
+    http_status = 422
+
+
+class RequestTooLargeError(RequestError):
+    """The body is larger than the server takes."""
+
+    name = "request_too_large"
+    http_status = 413
+
+
+class UnsupportedMediaError(RequestError):
+    """The body is not application/json, or its encoding is not known."""
+
+    name = "unsupported_media"
+    http_status = 415
+
+
+class NoSuchRouteError(RequestError):
+    """Nothing is at this path."""
+
+    name = "no_such_route"
+    http_status = 404
+
+
+class MethodNotAllowedError(RequestError):
+    """The path is right, the method is not."""
+
+    name = "method_not_allowed"
+    http_status = 405
+
+
+class NotAcceptableError(RequestError):
+    """The client does not accept what this route answers with."""
+
+    name = "not_acceptable"
+    http_status = 406
+
+
+class UnauthorizedError(RequestError):
+    """There is no API key in the request, or it is not, or no longer, valid."""
+
+    name = "unauthorized"
+    http_status = 401
+
+
+class ForbiddenError(RequestError):
+    """The key may not do this, or the request came from another web page."""
+
+    name = "forbidden"
+    http_status = 403
+
+
+class TooManyRequestsError(RequestError):
+    """A rate limit is reached; Retry-After says when to ask again."""
+
+    name = "too_many_requests"
+    http_status = 429
+    retry_after: int = 1  # seconds
+
+
+class PreconditionFailedError(RequestError):
+    """The configuration is not the one that If-Match names."""
+
+    name = "precondition_failed"
+    http_status = 412
+
+
+class MessageNotFoundError(RequestError):
+    """The message is not, or no longer, there."""
+
+    name = "message_not_found"
+    http_status = 404
+
+
+class UnavailableError(RequestError):
+    """The database does not answer, or the server is shutting down: ask again."""
+
+    name = "unavailable"
+    http_status = 503
+
+
+class InternalError(RequestError):
+    """Something went wrong that nobody foresaw; the server's log says what."""
+
+    name = "internal"
+    http_status = 500
+
+
 ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
     {
         "QH101": QueueNotFoundError,
@@ -568,6 +707,22 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH803": InvalidRollupError,
         "QH810": InvalidBatchError,
         "QH811": BatchConflictError,
+        "QH901": InvalidApiKeyError,
+        "QH902": ApiKeyNotFoundError,
+        "QH910": MalformedRequestError,
+        "QH911": InvalidRequestError,
+        "QH912": RequestTooLargeError,
+        "QH913": UnsupportedMediaError,
+        "QH914": NoSuchRouteError,
+        "QH915": MethodNotAllowedError,
+        "QH916": NotAcceptableError,
+        "QH920": UnauthorizedError,
+        "QH921": ForbiddenError,
+        "QH922": TooManyRequestsError,
+        "QH923": PreconditionFailedError,
+        "QH924": MessageNotFoundError,
+        "QH930": UnavailableError,
+        "QH931": InternalError,
     }
 )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from ._types import Json
+from ._types import Id, Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,10 +17,10 @@ class Record:
     """
 
     kind: str
-    seq: int
-    from_seq: int
-    to_seq: int
-    id: int | None
+    seq: Id
+    from_seq: Id
+    to_seq: Id
+    id: Id | None
     payload: Json
     body: bytes | None
     content_type: str | None
@@ -36,8 +36,8 @@ class Record:
 class LogStats:
     """What a log holds: records from first_seq on, of which all up to last_seq can be read."""
 
-    first_seq: int | None
-    last_seq: int
+    first_seq: Id | None
+    last_seq: Id
     records: int
     trimmed: int
     oldest_age: timedelta | None

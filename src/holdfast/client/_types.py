@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 from uuid import UUID
 
 Duration: TypeAlias = timedelta | float
@@ -12,6 +12,9 @@ Duration: TypeAlias = timedelta | float
 
 Json: TypeAlias = Any
 """Any value that the json module can write; a psycopg Jsonb is taken as it is."""
+
+Id: TypeAlias = Annotated[int, "id"]
+"""A number of up to 63 bits that names something. In JSON it is text: many readers keep only 53 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +42,8 @@ class NewMessage:
 class Delivery:
     """A message handed out to a consumer, and the token under which it is held."""
 
-    token: int
-    id: int
+    token: Id
+    id: Id
     queue: str
     payload: Json
     body: bytes | None
@@ -63,7 +66,7 @@ class Delivery:
 class Entry:
     """A message as it lies in its queue or in the archive, looked at without being claimed."""
 
-    id: int
+    id: Id
     queue: str
     state: str
     payload: Json
@@ -92,16 +95,16 @@ class Entry:
 class Settlement:
     """What an ack, nack, release or extend did: the ids it settled, and those the token did not hold."""
 
-    settled: list[int]
-    skipped: list[int]
+    settled: list[Id]
+    skipped: list[Id]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
     """Who holds a message, and until when."""
 
-    id: int
-    token: int
+    id: Id
+    token: Id
     consumer: str | None
     deadline: datetime
 
@@ -110,10 +113,10 @@ class Holder:
 class Claim:
     """One claim of a consumer that is still open: its token, and what it holds."""
 
-    token: int
+    token: Id
     messages: int
-    first_id: int
-    last_id: int
+    first_id: Id
+    last_id: Id
     deadline: datetime
 
 
@@ -204,7 +207,7 @@ class Rollup:
 class PipelineRun:
     """A run of a pipeline: what it was told, how far it is, how it ended."""
 
-    id: int
+    id: Id
     pipeline: str
     state: str
     step: str | None
@@ -245,16 +248,16 @@ class QueueInfo:
 class Redriven:
     """A dead letter that was sent back: the id it had, and the id it has now."""
 
-    id: int
-    new_id: int
+    id: Id
+    new_id: Id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
     """A message of the archive that was sent once more: the id it had, when it ended, and the new id."""
 
-    id: int
-    new_id: int
+    id: Id
+    new_id: Id
     ended_at: datetime
 
 
@@ -274,7 +277,7 @@ class BlockedKey:
     """
 
     key: str | None
-    head: int
+    head: Id
     since: datetime
     waiting: int
     reason: str

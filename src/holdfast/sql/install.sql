@@ -834,6 +834,61 @@ comment on column holdfast.rollup.details is 'errors, keys, consumers, objective
 insert into holdfast.migration (version, name, checksum, breaking)
 values (13, 'rollups', '6fd8556a28c639a5d8ca0170da78ad03c97a848b47cfa50c7359db59f6c001b3', false);
 
+-- ==================== 0014 cohorts ====================
+
+-- Cohorts: several claimers that one call serves.
+--
+-- holdfast.cohort_delivery   a delivery, and whose it is
+
+create type holdfast.cohort_delivery as (
+  claimer int,
+  token bigint, id bigint, queue text, payload jsonb, body bytea, content_type text, headers jsonb, priority int,
+  key text, ordering_key text, correlation_id uuid, tag text, deliveries int, max_deliveries int,
+  enqueued_at timestamptz, deadline timestamptz, last_error text, origin jsonb
+);
+comment on type holdfast.cohort_delivery is 'A message as claim_cohort hands it out: to which claimer, counted from 1, and as claim does';
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (14, 'cohorts', '076d5d1d5051bb57cb39ce732a7738081e0ab1271e8a7373d420003a2ea573d2', false);
+
+-- ==================== 0015 keys ====================
+
+-- API keys: who may use the HTTP server, and for what.
+--
+-- holdfast.api_key   one row a key; of the secret only a hash. Rows are never deleted: once there was a key, there is one.
+
+create table holdfast.api_key (
+  id bigint generated always as identity primary key,
+  name text not null,
+  prefix text not null,
+  hash bytea not null unique,
+  old_hash bytea unique,
+  old_until timestamptz,
+  scopes text[] not null,
+  queues text[] not null,
+  rate float8,
+  burst int,
+  created_at timestamptz not null,
+  expires_at timestamptz,
+  last_used_at timestamptz,
+  revoked_at timestamptz
+);
+comment on table holdfast.api_key is 'A key to the HTTP server';
+comment on column holdfast.api_key.prefix is 'how the secret begins, for people to tell keys apart';
+comment on column holdfast.api_key.hash is 'SHA-256 of the secret';
+comment on column holdfast.api_key.old_hash is 'that of the secret before the last rotation, which counts until old_until';
+comment on column holdfast.api_key.queues is 'patterns of queue names, in which * stands for anything';
+comment on column holdfast.api_key.rate is 'requests a second; null: no limit';
+
+create type holdfast.api_key_info as (
+  id bigint, name text, prefix text, scopes text[], queues text[], rate float8, burst int,
+  created_at timestamptz, expires_at timestamptz, last_used_at timestamptz, revoked_at timestamptz
+);
+comment on type holdfast.api_key_info is 'What may be known of a key';
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (15, 'keys', '9d7467fc342d7b3f377d403cb5c402ccfc67655910db9bbb5380ebb9ee8aff2e', false);
+
 -- ==================== 0000 functions ====================
 
 -- 10_clock.sql
@@ -4607,6 +4662,134 @@ begin
 end $$;
 comment on function holdfast._take_exceptions is
   'Under the lane lock: what is due, then what turned up in gaps; at most want, and as many bytes as there is room for';
+
+-- 61_cohort.sql
+-- Cohorts: one claim for several claimers, each with a token, a lease and a name of its own.
+--
+-- claim_cohort() claims once for all of them, and then deals what came out: the lease rows of that claim are replaced, in the
+-- transaction that made them, by one row for each claimer and part. The rows are those that claims one after the other
+-- would have written: tiles without a space between them, of which the last ends where the claim's own row did. So the cursor
+-- stands where it stood, nothing that settles or sweeps can tell the difference, and a cohort that rolls back never happened.
+--
+-- Lock order: that of claim. It holds all lanes in which rows are dealt.
+
+create or replace function holdfast._check_cohort(maxes int[], leases interval[], consumers text[]) returns void language plpgsql stable
+as $$
+declare
+  v_claimers int := coalesce(cardinality(maxes), 0);
+begin
+  if v_claimers not between 1 and 1000 then
+    perform holdfast._fail('QH301', 'the number of claimers is out of range', format('maxes has %s elements.', v_claimers),
+      'maxes takes one number for each of 1 to 1,000 claimers.');
+  end if;
+  if cardinality(leases) <> v_claimers or cardinality(consumers) <> v_claimers then
+    perform holdfast._fail('QH301', 'maxes, leases and consumers are of different lengths',
+      format('They have %s, %s and %s elements.', v_claimers, coalesce(cardinality(leases)::text, 'no'), coalesce(cardinality(consumers)::text, 'no')),
+      'Pass an element for each claimer, null where there is nothing to say, or no array at all.');
+  end if;
+  -- If the ends of a range are good, all between them are.
+  perform holdfast._check_claim(case when array_position(maxes, null) is null then a.least end, a.shortest, a.longest_name),
+          holdfast._check_claim(a.most, a.longest, null)
+  from (select min(c.max) as least, max(c.max) as most, min(c.lease) as shortest, max(c.lease) as longest,
+               (array_agg(c.name order by length(c.name) desc nulls last))[1] as longest_name
+        from unnest(maxes, leases, consumers) c(max, lease, name)) a;
+end $$;
+comment on function holdfast._check_cohort is 'Refuse bad arguments of claim_cohort, and a transaction it cannot work in';
+
+create or replace function holdfast._shares(maxes int[], messages bigint) returns int[] language plpgsql immutable
+as $$
+begin
+  -- Whoever asks for less than a 10,000th of it all counts as asking for that much: one message, where 10,000 are dealt.
+  return (
+    with weighed as (
+      select m.nth, greatest(m.max * 10000::bigint, sum(m.max) over ()) as weight from unnest(maxes) with ordinality m(max, nth)
+    ), divided as (
+      select w.nth, messages * w.weight as part, (sum(w.weight) over ())::bigint as whole from weighed w
+    ), ranked as (
+      select d.nth, d.part / d.whole as share, sum(d.part / d.whole) over () as given,
+             row_number() over (order by d.part % d.whole desc, d.nth) as turn
+      from divided d
+    )
+    select array_agg((r.share + (r.turn <= messages - r.given)::int)::int order by r.nth) from ranked r);
+end $$;
+comment on function holdfast._shares is
+  'Divide so many messages among claimers in proportion to what each asked for: by largest remainder, of equals to the earlier. No more than asked for';
+
+create or replace function holdfast._deal(token bigint, lanes int[], maxes int[], leases interval[], consumers text[])
+returns setof holdfast.cohort_delivery language plpgsql volatile
+as $$
+declare
+  v_tokens bigint[] := array(select holdfast._token() from generate_series(1, cardinality(maxes)));
+  v_shares int[] := holdfast._shares(maxes, (select sum(cardinality(l.ids)) from holdfast.lease l where l.token = _deal.token));
+begin
+  return query
+    with claimed as (
+      -- A row without ids carries the cursor past what cannot be taken: it stays.
+      delete from holdfast.lease l where l.token = _deal.token and l.ids <> '{}' returning l.*
+    ), held as materialized (
+      -- Joined with nothing, the ids are unpacked here, once, and not for each slice of them.
+      select c.part, c.lane_id, c.upto, c.claimed_at, c.deadline, c.made_by, c.ids || '{}' as ids, cardinality(c.ids) as size,
+             sum(cardinality(c.ids)) over (order by array_position(lanes, c.lane_id), c.upto > 0) - cardinality(c.ids) as before
+      from claimed c
+    ), claimer as (
+      select a.nth::int as nth, a.token, a.share, a.lease, a.name, sum(a.share) over (order by a.nth) - a.share as before
+      from unnest(v_tokens, v_shares, leases, consumers) with ordinality a(token, share, lease, name, nth)
+    ), slice as (
+      select h.part, h.lane_id, h.upto, h.claimed_at, h.made_by, c.nth as claimer, c.token, c.share, c.name,
+             coalesce(h.claimed_at + c.lease, h.deadline) as deadline, greatest(c.before, h.before) as before,
+             h.ids[greatest(c.before - h.before, 0) + 1 : least(c.before + c.share - h.before, h.size)] as ids,
+             c.before + c.share >= h.before + h.size as is_last
+      from held h join claimer c on c.share > 0 and c.before < h.before + h.size and h.before < c.before + c.share
+    ), tile as (
+      select s.*, case when s.upto > 0 and not s.is_last then s.ids[cardinality(s.ids)] + 1 else s.upto end as ends from slice s
+    ), dealt as (
+      insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, claimed_at, deadline, ids, scattered, lo,
+                                  upto, handed, made_by)
+      select t.token, t.part, n.queue_id, n.id, n.queue_name, n.fence, n.cursor, t.name, t.claimed_at, t.deadline, t.ids,
+             case when t.upto = 0 then t.ids end,
+             case when n.plain and cardinality(t.ids) = t.share and t.ids[1] + t.share = t.ends then t.ids[1] end,
+             t.ends, t.share, t.made_by
+      from tile t join holdfast.lane n on n.id = t.lane_id
+    )
+    select t.claimer, t.token, m.id, n.queue_name, m.payload, m.body, m.content_type, m.headers, n.priority::int, m.key,
+           nullif(m.ordering_key, ''), m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1,
+           coalesce(m.max_deliveries, n.max_deliveries), m.enqueued_at, t.deadline, m.last_error, m.origin
+    from tile t join holdfast.lane n on n.id = t.lane_id
+      cross join lateral unnest(t.ids) with ordinality i(id, nth) join holdfast.message m on m.id = i.id
+    order by t.before + i.nth;
+end $$;
+comment on function holdfast._deal is
+  'Under the lane locks: replace the leases that a claim of this transaction has made by those of several claimers, and return what each got. lanes: in the order in which the claim took them';
+
+create or replace function holdfast.claim_cohort(
+  queue text, maxes int[], leases interval[] default null, consumers text[] default null, alone boolean default false
+) returns setof holdfast.cohort_delivery
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_token bigint;
+  v_lanes int[];
+begin
+  perform holdfast._check_cohort(maxes, leases, consumers);
+  if cardinality(maxes) = 1 then
+    return query
+      select 1, d.* from unnest(maxes, leases, consumers) c(max, lease, name)
+        cross join lateral holdfast.claim(claim_cohort.queue, c.max, c.lease, c.name, alone) d;
+    return;
+  end if;
+  select min(l.token), array_agg(l.id order by l.first) into v_token, v_lanes
+  from (select min(d.token) as token, (d.id >> 40)::int as id, min(d.nth) as first
+        from holdfast.claim(claim_cohort.queue, least((select sum(m) from unnest(maxes) m), 10000)::int, null, null, alone)
+          with ordinality d(token, id, queue, payload, body, content_type, headers, priority, key, ordering_key, correlation_id, tag,
+                            deliveries, max_deliveries, enqueued_at, deadline, last_error, origin, nth)
+        group by 2) l;
+  if v_token is not null then
+    return query select d.* from holdfast._deal(v_token, v_lanes, maxes, leases, consumers) d;
+  end if;
+end $$;
+comment on function holdfast.claim_cohort is
+  'Claim for several claimers at once: what is there is divided in proportion to maxes, each gets a token of its own, an earlier one earlier messages. alone: as in claim';
 
 -- 65_sweep.sql
 -- Sweeping: what leases that ran out leave behind becomes due again, or is buried as a dead letter.
@@ -8884,6 +9067,156 @@ end $$;
 comment on function holdfast.rollups is
   'The rollups of a queue whose buckets begin from since to before until, the oldest first; only of buckets of one size';
 
+-- 89_keys.sql
+-- API keys of the HTTP server.
+--
+--   add_key      a new key, of which the caller has made the secret and passes the hash
+--   keys         all of them, without the hashes
+--   find_key     the key that a hash belongs to, if it is valid now
+--   rotate_key   another secret for a key; the old one may stay valid for a while
+--   revoke_key   not valid any more
+--   touch_keys   when keys were last used
+--   has_keys     was there ever one
+--
+-- The secret itself never comes here, so that no log and no dump can hold it. Every change is announced on the channel
+-- holdfast_keys: servers remember for a few seconds what they have found.
+
+create or replace function holdfast._check_key_text(name text, prefix text, hash bytea) returns void language plpgsql immutable
+as $$
+begin
+  if name is null or length(name) not between 1 and 64 then
+    perform holdfast._fail('QH901', 'a key cannot have this name', format('Got %s.', coalesce(quote_literal(left(name, 100)), 'null')),
+      'A name has 1 to 64 characters.');
+  end if;
+  if prefix is null or length(prefix) not between 1 and 20 or hash is null or length(hash) <> 32 then
+    perform holdfast._fail('QH901', 'a key has a prefix and a hash', format('Got a prefix of %s characters and a hash of %s bytes.',
+      coalesce(length(prefix)::text, 'no'), coalesce(length(hash)::text, 'no')), 'prefix: 1 to 20 characters of the secret; hash: its SHA-256.');
+  end if;
+end $$;
+comment on function holdfast._check_key_text is 'Refuse a bad name, prefix or hash of a key';
+
+create or replace function holdfast._check_key_rights(scopes text[], queues text[], expires_in interval, rate float8, burst int) returns void
+language plpgsql immutable
+as $$
+begin
+  if coalesce(cardinality(scopes), 0) = 0 or array_position(scopes, null) is not null or not scopes <@ '{send,consume,read,admin}' then
+    perform holdfast._fail('QH901', 'these are no scopes', format('Got %s.', coalesce(left(scopes::text, 100), 'null')),
+      'scopes takes one or more of send, consume, read, admin.');
+  end if;
+  if coalesce(cardinality(queues), 0) not between 1 and 100
+     or exists (select from unnest(queues) q where (q ~ '^[A-Za-z0-9._:*-]{1,200}$') is not true) then
+    perform holdfast._fail('QH901', 'these are no patterns of queues', format('Got %s.', coalesce(left(queues::text, 100), 'null')),
+      'queues takes 1 to 100 names of queues, in which * stands for anything.');
+  end if;
+  if expires_in <= interval '0' or expires_in > interval '10 years' then
+    perform holdfast._fail('QH901', 'expires_in is out of range', format('Got %s.', expires_in), 'A key is valid for up to 10 years, or without end.');
+  end if;
+  if rate is not null then
+    perform holdfast._check_rate('key', rate, burst, 1, false);
+  elsif burst is not null then
+    perform holdfast._fail('QH901', 'burst needs a rate', format('Got a burst of %s.', burst), 'Pass rate too.');
+  end if;
+end $$;
+comment on function holdfast._check_key_rights is 'Refuse bad scopes, queues, expiry or limits of a key';
+
+create or replace function holdfast.add_key(
+  name text, prefix text, hash bytea, scopes text[], queues text[] default '{*}', expires_in interval default null,
+  rate float8 default null, burst int default null) returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+  v_id bigint;
+begin
+  perform holdfast._check_key_text(add_key.name, add_key.prefix, add_key.hash);
+  perform holdfast._check_key_rights(add_key.scopes, add_key.queues, expires_in, add_key.rate, add_key.burst);
+  insert into holdfast.api_key (name, prefix, hash, scopes, queues, rate, burst, created_at, expires_at)
+  values (add_key.name, add_key.prefix, add_key.hash, add_key.scopes, add_key.queues, add_key.rate, add_key.burst, v_now, v_now + expires_in)
+  returning id into v_id;
+  perform pg_notify('holdfast_keys', '');
+  return v_id;
+end $$;
+comment on function holdfast.add_key is 'Make a key to the HTTP server; returns its id. hash: SHA-256 of the secret, which the caller keeps';
+
+create or replace function holdfast.keys() returns setof holdfast.api_key_info
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select k.id, k.name, k.prefix, k.scopes, k.queues, k.rate, k.burst, k.created_at, k.expires_at, k.last_used_at, k.revoked_at
+  from holdfast.api_key k order by k.id
+$$;
+comment on function holdfast.keys is 'All keys to the HTTP server, without their secrets';
+
+create or replace function holdfast.find_key(hash bytea) returns setof holdfast.api_key_info
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select k.id, k.name, k.prefix, k.scopes, k.queues, k.rate, k.burst, k.created_at, k.expires_at, k.last_used_at, k.revoked_at
+  from holdfast.api_key k
+  where (k.hash = find_key.hash or (k.old_hash = find_key.hash and k.old_until > holdfast.now()))
+    and k.revoked_at is null and (k.expires_at is null or k.expires_at > holdfast.now())
+$$;
+comment on function holdfast.find_key is 'The key that this hash belongs to, if it is valid now';
+
+create or replace function holdfast._no_key(id bigint) returns void language plpgsql stable
+as $$
+begin
+  perform holdfast._fail('QH902', format('there is no key %s', coalesce(_no_key.id::text, 'null')), 'It was never made, or is revoked.',
+    'holdfast.keys() lists them.');
+end $$;
+comment on function holdfast._no_key is 'Refuse a key that is not there';
+
+create or replace function holdfast.rotate_key(id bigint, prefix text, hash bytea, grace interval default '0') returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+begin
+  perform holdfast._check_key_text('key', rotate_key.prefix, rotate_key.hash);
+  if grace is null or grace not between interval '0' and interval '7 days' then
+    perform holdfast._fail('QH901', 'grace is out of range', format('Got %s.', coalesce(grace::text, 'null')),
+      'The old secret can stay valid for up to 7 days.');
+  end if;
+  update holdfast.api_key k set prefix = rotate_key.prefix, hash = rotate_key.hash,
+    old_hash = case when grace > interval '0' then k.hash end, old_until = case when grace > interval '0' then v_now + grace end
+  where k.id = rotate_key.id and k.revoked_at is null;
+  if not found then
+    perform holdfast._no_key(rotate_key.id);
+  end if;
+  perform pg_notify('holdfast_keys', '');
+  return true;
+end $$;
+comment on function holdfast.rotate_key is 'Give a key another secret; the old one stays valid for grace';
+
+create or replace function holdfast.revoke_key(id bigint) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  update holdfast.api_key k set revoked_at = holdfast.now() where k.id = revoke_key.id and k.revoked_at is null;
+  if not found then
+    perform holdfast._no_key(revoke_key.id) where not exists (select from holdfast.api_key k where k.id = revoke_key.id);
+    return false;
+  end if;
+  perform pg_notify('holdfast_keys', '');
+  return true;
+end $$;
+comment on function holdfast.revoke_key is 'Let a key be valid no more; false: it was revoked before';
+
+create or replace function holdfast.touch_keys(ids bigint[], times timestamptz[]) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  update holdfast.api_key k set last_used_at = u.at
+  from (select t.id, max(t.at) as at from unnest(touch_keys.ids, touch_keys.times) t(id, at) group by t.id) u
+  where k.id = u.id and (k.last_used_at is null or k.last_used_at < u.at);
+end $$;
+comment on function holdfast.touch_keys is 'Remember when keys were last used';
+
+create or replace function holdfast.has_keys() returns boolean
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select exists (select from holdfast.api_key)
+$$;
+comment on function holdfast.has_keys is 'Was there ever a key, revoked ones included: until then the HTTP server is open, on loopback';
+
 -- 90_grants.sql
 -- Rights. Every public function runs as the owner of the schema; a role gets the verbs it needs, and no table.
 
@@ -8901,7 +9234,7 @@ begin
   for v_grant in
     select * from (values
       ('holdfast_producer', '{send,send_batch,send_many,open_stage,check_staged,send_staged,drop_staged,writes,json_errors,begin_run,report_run,end_run,runs,fast_mode,now}'::text[]),
-      ('holdfast_consumer', '{read,read_archive,log_stats,claim,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,scan,scan_bounds,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
+      ('holdfast_consumer', '{read,read_archive,log_stats,claim,claim_cohort,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,scan,scan_bounds,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
       ('holdfast_monitor', '{queue_stats,queues,leases,log_stats,blocked_keys,samples,rollups,archived,why,runs,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
@@ -8929,7 +9262,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'e153a0d8ae5c53ff3f6331a35c6d25214c3e75d52e7f9921689f828e395a64bb', false);
+values (0, 'functions', '441c10349ddc9eb132002bcc22e37e37830722b2fc9d4ec98de8747b9f219386', false);
 \else
 do $install$
 begin
@@ -8949,7 +9282,9 @@ begin
             (11, '004fd1f028fde78745be9726081258fcdf1f9173cf2c848028c98140cc686e72'),
             (12, '8294239b6efe8786d1a522a1b69126e35113393d085f2ef5f0dd6a95c2baac93'),
             (13, '6fd8556a28c639a5d8ca0170da78ad03c97a848b47cfa50c7359db59f6c001b3'),
-            (0, 'e153a0d8ae5c53ff3f6331a35c6d25214c3e75d52e7f9921689f828e395a64bb')
+            (14, '076d5d1d5051bb57cb39ce732a7738081e0ab1271e8a7373d420003a2ea573d2'),
+            (15, '9d7467fc342d7b3f377d403cb5c402ccfc67655910db9bbb5380ebb9ee8aff2e'),
+            (0, '441c10349ddc9eb132002bcc22e37e37830722b2fc9d4ec98de8747b9f219386')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
@@ -8961,9 +9296,9 @@ $install$;
 \endif
 commit;
 \if :holdfast_absent
-\echo 'Holdfast is installed, schema version 13.'
+\echo 'Holdfast is installed, schema version 15.'
 \else
-\echo 'This version of Holdfast, schema version 13, is installed already: nothing to do.'
+\echo 'This version of Holdfast, schema version 15, is installed already: nothing to do.'
 \endif
 \set ON_ERROR_STOP :holdfast_stop
 \set QUIET :holdfast_quiet

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from holdfast.client._arguments import several
 from holdfast.client._async.bulk import async_copy_messages
+from holdfast.client._async.keys import AsyncKeyVerbs
 from holdfast.client._async.logs import AsyncLogVerbs
 from holdfast.client._bulk import as_object, new_message
 from holdfast.client._concurrency import AsyncMessages
@@ -37,7 +38,7 @@ from holdfast.client._types import (
 COPY_ROWS = 5_000  # the most that the engine wants in one COPY
 
 
-class AsyncVerbs(AsyncLogVerbs):
+class AsyncVerbs(AsyncLogVerbs, AsyncKeyVerbs):
     """What can be done with queues and messages, over some session."""
 
     # Queues

@@ -13,6 +13,7 @@ from holdfast.client._arguments import several
 from holdfast.client._bulk import as_object, new_message
 from holdfast.client._concurrency import Messages
 from holdfast.client._sync.bulk import copy_messages
+from holdfast.client._sync.keys import KeyVerbs
 from holdfast.client._sync.logs import LogVerbs
 from holdfast.client._types import (
     BlockedKey,
@@ -38,7 +39,7 @@ from holdfast.client._types import (
 COPY_ROWS = 5_000  # the most that the engine wants in one COPY
 
 
-class Verbs(LogVerbs):
+class Verbs(LogVerbs, KeyVerbs):
     """What can be done with queues and messages, over some session."""
 
     # Queues

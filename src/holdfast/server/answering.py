@@ -1,0 +1,104 @@
+"""Answering: JSON, and one shape for every error."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
+from starlette.responses import Response
+
+from holdfast.client import (
+    HoldfastError,
+    InternalError,
+    InvalidRequestError,
+    TooManyRequestsError,
+    UnavailableError,
+)
+
+RETRY_SECONDS = 1
+# invalid_datetime_format, datetime_field_overflow, interval_field_overflow: of durations alone.
+BAD_TIME = ("22007", "22008", "22015")
+# The server is starting, stopping, or out of room for connections.
+GOING = ("57P", "53300", "08")
+
+logger = logging.getLogger("holdfast.server")
+encode = msgspec.json.Encoder().encode
+
+
+class JsonResponse(Response):
+    """An answer in JSON."""
+
+    media_type = "application/json"
+
+    def __init__(self, content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(encode(content), status, headers)
+
+
+def known(error: Exception) -> HoldfastError:
+    """What an error is called outside."""
+    if isinstance(error, HoldfastError):
+        return error
+    if isinstance(error, PoolTimeout | PoolClosed | TooManyRequests) or is_gone(error):
+        return UnavailableError(
+            "QH930",
+            "the database does not answer",
+            "Whether the request took effect is not known.",
+            "Ask again; with an idempotency key a message is not sent twice.",
+        )
+    if isinstance(error, psycopg.Error) and error.sqlstate in BAD_TIME:
+        return InvalidRequestError(
+            "QH911",
+            "a duration or a time cannot be read",
+            f"{error.diag.message_primary}.",
+            'Pass a number of seconds, or text such as "30 s" or "5 min".',
+        )
+    if isinstance(error, ValueError | TypeError) and error.__traceback__ is not None and is_refusal(error):
+        return InvalidRequestError("QH911", str(error))
+    logger.error("an error that nobody foresaw", exc_info=error)
+    return InternalError("QH931", "something went wrong", "The log of the server says what.")
+
+
+def is_gone(error: Exception) -> bool:
+    """Whether there is no database to talk to."""
+    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return False
+    return error.sqlstate is None or error.sqlstate.startswith(GOING)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether the client's own check of an argument has said no."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_globals.get("__name__") == "holdfast.client._arguments":
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+def error_document(error: HoldfastError) -> dict[str, Any]:
+    """The one shape of an error."""
+    return {
+        "error": {
+            "code": error.code,
+            "name": error.name,
+            "message": error.message,
+            "detail": error.detail,
+            "hint": error.hint,
+        }
+    }
+
+
+def error_response(error: Exception) -> JsonResponse:
+    """An error as an answer."""
+    ours = known(error)
+    headers = {}
+    if ours.http_status in (429, 503):
+        pause = ours.retry_after if isinstance(ours, TooManyRequestsError) else RETRY_SECONDS
+        headers["Retry-After"] = str(pause)
+    if ours.http_status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="holdfast", Basic realm="holdfast"'
+    return JsonResponse(error_document(ours), ours.http_status, headers)

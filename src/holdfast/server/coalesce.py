@@ -1,0 +1,104 @@
+"""Coalescing: what is asked for while a call is on its way goes into the next call, together.
+
+An idle lane calls at once, so nobody waits for company; under load the calls become larger, not more. One
+that fails as a whole is repeated item by item, so that what is wrong with one does not fail its neighbours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Generic, TypeVar
+
+from .engine import changed_nothing
+
+I = TypeVar("I")  # noqa: E741 - an item
+A = TypeVar("A")
+K = TypeVar("K", bound=Hashable)
+
+Weigh = Callable[[I], int]
+Call = Callable[[K, Sequence[I]], Awaitable[Sequence[A]]]
+
+
+class Coalescer(Generic[K, I, A]):
+    """Gathers items of one key into calls; at most `width` calls of a key are on their way at once."""
+
+    def __init__(self, call: Call[K, I, A], *, weigh: Weigh[I], most: int, width: int = 1) -> None:
+        self._call = call
+        self._weigh = weigh
+        self._most = most
+        self._width = width
+        self._lanes: dict[K, _Lane[I, A]] = {}
+
+    async def submit(self, key: K, item: I) -> A:
+        """The answer to one item."""
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane()
+        answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        lane.waiting.append((item, answer))
+        if lane.running < self._width:
+            lane.running += 1
+            lane.tasks.add(task := asyncio.create_task(self._run(key, lane)))
+            task.add_done_callback(lane.tasks.discard)
+        return await answer
+
+    async def _run(self, key: K, lane: _Lane[I, A]) -> None:
+        try:
+            while batch := self._next(lane):
+                await self._answer(key, batch)
+        finally:
+            lane.running -= 1
+            if not lane.running and not lane.waiting:
+                self._lanes.pop(key, None)
+
+    def _next(self, lane: _Lane[I, A]) -> list[tuple[I, asyncio.Future[A]]]:
+        """The items of the next call; one whose asker has gone is left out."""
+        batch: list[tuple[I, asyncio.Future[A]]] = []
+        weight = 0
+        while lane.waiting:
+            item, answer = lane.waiting[0]
+            weight += self._weigh(item)
+            if batch and weight > self._most:
+                break
+            lane.waiting.popleft()
+            if not answer.done():
+                batch.append((item, answer))
+        return batch
+
+    async def _answer(self, key: K, batch: list[tuple[I, asyncio.Future[A]]]) -> None:
+        try:
+            answers = await self._call(key, [item for item, _ in batch])
+        except Exception as error:
+            # Where the outcome is not known (a lost connection) a repetition could send twice.
+            if len(batch) == 1 or not changed_nothing(error):
+                fail(batch, error)
+                return
+            for one in batch:
+                await self._answer(key, [one])
+        except BaseException as error:
+            fail(batch, error)
+            raise
+        else:
+            for (_, future), answer in zip(batch, answers, strict=True):
+                if not future.done():
+                    future.set_result(answer)
+
+
+class _Lane(Generic[I, A]):
+    """What waits under one key."""
+
+    __slots__ = ("running", "tasks", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[I, asyncio.Future[A]]] = deque()
+        self.running = 0
+        self.tasks: set[asyncio.Task[None]] = set()
+
+
+def fail(batch: list[tuple[I, asyncio.Future[A]]], error: BaseException) -> None:
+    """Tell everybody in a batch."""
+    for _, future in batch:
+        if not future.done():
+            future.set_exception(error)

@@ -1,0 +1,80 @@
+"""What a route is: a method and a path, what it takes and answers with, and who may call it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+
+from starlette.requests import Request
+
+if TYPE_CHECKING:
+    from .auth import Caller
+    from .service import Service
+
+B = TypeVar("B")
+
+SEND, CONSUME, READ, ADMIN = "send", "consume", "read", "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[B]):
+    """One request to a route: who calls, and what was understood of it."""
+
+    service: Service
+    request: Request
+    caller: Caller
+    asked: B  # the body, or the query
+    queue: str  # of the path; "" where it names none
+
+    def part(self, name: str) -> str:
+        """A part of the path."""
+        return str(self.request.path_params[name])
+
+
+Handler: TypeAlias = Callable[[Call[Any]], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One route of the native API."""
+
+    method: str
+    path: str
+    scope: str | None  # None: without a key
+    handler: Handler
+    body: type[Any] | None = None
+    query: type[Any] | None = None
+    answer: Any = None
+    status: int = 200
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.handler.__name__
+
+    @property
+    def summary(self) -> str:
+        """What it does, in a sentence."""
+        return (self.handler.__doc__ or "").strip().split("\n")[0]
+
+
+class Book:
+    """The routes of one noun."""
+
+    def __init__(self, noun: str) -> None:
+        self.noun = noun
+        self.endpoints: list[Endpoint] = []
+
+    def add(
+        self, method: str, path: str, scope: str | None, **options: Any
+    ) -> Callable[[Callable[[Call[B]], Awaitable[Any]]], Callable[[Call[B]], Awaitable[Any]]]:
+        """Register a handler."""
+
+        def register(handler: Callable[[Call[B]], Awaitable[Any]]) -> Callable[[Call[B]], Awaitable[Any]]:
+            self.endpoints.append(
+                Endpoint(method=method, path=path, scope=scope, handler=handler, **options)
+            )
+            return handler
+
+        return register

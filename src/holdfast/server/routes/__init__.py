@@ -1,0 +1,15 @@
+"""The native API, a module for each noun."""
+
+from __future__ import annotations
+
+from . import claims, keys, logs, messages, operations, queues, reports
+
+BOOKS = (
+    queues.book,
+    messages.book,
+    claims.book,
+    reports.book,
+    logs.book,
+    keys.book,
+    operations.book,
+)

@@ -1,0 +1,39 @@
+"""From the wire to the arguments of verbs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast.client import InvalidRequestError
+from holdfast.durations import parse_duration
+from holdfast.wire.requests import Duration, Id
+
+LARGEST = 2**63 - 1
+
+
+def number(id: Id) -> int:
+    """An id as a number."""
+    value = int(id)
+    if value > LARGEST:
+        raise InvalidRequestError("QH911", "an id is out of range", f"Got {value}.", "Ids have 63 bits.")
+    return value
+
+
+def numbers(ids: list[Id] | None) -> list[int] | None:
+    """Ids as numbers; None stays."""
+    return None if ids is None else [number(id) for id in ids]
+
+
+def span(duration: Duration | None) -> timedelta | None:
+    """A length of time, given in seconds or as text."""
+    if duration is None:
+        return None
+    try:
+        return parse_duration(duration) if isinstance(duration, str) else timedelta(seconds=duration)
+    except (OverflowError, ValueError) as error:
+        raise InvalidRequestError(
+            "QH911",
+            "this is no length of time",
+            f"Got {duration!r}.",
+            'Pass a number of seconds, or text such as "250 ms", "30 s" or "5 min".',
+        ) from error

@@ -1,0 +1,115 @@
+"""Queues: make, configure, pause, drop, purge."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from holdfast.client import PreconditionFailedError, Purged, QueueInfo, QueueNotFoundError
+from holdfast.client._rows import record
+from holdfast.server.answering import JsonResponse
+from holdfast.server.endpoint import ADMIN, READ, Book, Call
+from holdfast.wire import requests as wire
+from holdfast.wire.answers import listing, stating, to_wire, wire_type
+
+QUEUE = "/v1/queues/{queue}"
+INFO = b"select * from holdfast.queues() where queue = %s"
+
+book = Book("queues")
+Queues = listing("queues", QueueInfo)
+Created = stating("Created", created=bool)
+Dropped = stating("Dropped", dropped=bool)
+Changed = stating("Changed", changed=bool)
+Config = dict[str, Any]
+
+
+@book.add("GET", "/v1/queues", READ, answer=Queues)
+async def queues(call: Call[None]) -> object:
+    """The queues that the key reaches, with their configuration."""
+    every = await call.service.engine.queues()
+    return Queues([to_wire(info) for info in every if call.caller.reaches(info.queue)])
+
+
+@book.add("PUT", QUEUE, ADMIN, body=Config, answer=Created)
+async def create_queue(call: Call[Config]) -> object:
+    """Make a queue with a configuration; 201 if it was made, 200 if it was there with the same one."""
+    created = await call.service.engine.create_queue(call.queue, call.asked)
+    call.service.configs.forget(call.queue)
+    return JsonResponse(Created(created), 201 if created else 200)
+
+
+@book.add("GET", QUEUE, READ, answer=wire_type(QueueInfo))
+async def queue(call: Call[None]) -> object:
+    """A queue: what was configured for it, and what is in force. The ETag stands for the configuration."""
+    found = await call.service.engine.fetch("queues", INFO, [call.queue], record(QueueInfo))
+    if not found:
+        raise QueueNotFoundError(
+            "QH101", f'queue "{call.queue}" does not exist', None, f"PUT /v1/queues/{call.queue} makes it."
+        )
+    return JsonResponse(to_wire(found[0]), headers={"ETag": etag(found[0].effective)})
+
+
+@book.add("PATCH", QUEUE, ADMIN, body=Config, answer=Config)
+async def configure_queue(call: Call[Config]) -> object:
+    """Change fields of the configuration (null: back to the default); answers with what is in force.
+
+    With If-Match it changes only the configuration that the ETag stands for.
+    """
+    wanted = call.request.headers.get("if-match")
+    change = msgspec.json.encode(call.asked).decode()
+    async with call.service.engine.transaction() as connection:
+        if wanted is not None and wanted.strip() != "*":
+            # A change of nothing locks the queue: nobody else changes it between the look and the change.
+            effective = await call.service.engine.configured(connection, call.queue, "{}")
+            check_match(wanted, etag(effective))
+        effective = await call.service.engine.configured(connection, call.queue, change)
+    call.service.configs.forget(call.queue)
+    return JsonResponse(effective, headers={"ETag": etag(effective)})
+
+
+def etag(effective: Any) -> str:
+    """What stands for a configuration."""
+    return f'"{hashlib.sha256(bytes(effective)).hexdigest()[:24]}"'
+
+
+def check_match(wanted: str, current: str) -> None:
+    """Refuse a change of a configuration that is not the one the caller knows."""
+    if current not in [tag.strip() for tag in wanted.split(",")]:
+        raise PreconditionFailedError(
+            "QH923",
+            "the configuration has changed",
+            f"If-Match is {wanted[:200]}, and it is {current} now.",
+            "Get it anew, look at it, and change it then.",
+        )
+
+
+@book.add("DELETE", QUEUE, ADMIN, answer=Dropped)
+async def drop_queue(call: Call[None]) -> object:
+    """Delete a queue and its messages."""
+    return Dropped(await call.service.engine.drop_queue(call.queue))
+
+
+@book.add("POST", QUEUE + "/pause", ADMIN, answer=Changed)
+async def pause_queue(call: Call[None]) -> object:
+    """Hand out nothing more for now."""
+    return Changed(await call.service.engine.pause_queue(call.queue))
+
+
+@book.add("POST", QUEUE + "/resume", ADMIN, answer=Changed)
+async def resume_queue(call: Call[None]) -> object:
+    """Hand out messages again."""
+    return Changed(await call.service.engine.resume_queue(call.queue))
+
+
+@book.add("POST", QUEUE + "/purge", ADMIN, body=wire.Purge, answer=wire_type(Purged))
+async def purge(call: Call[wire.Purge]) -> object:
+    """End messages in some states; call again while there is more."""
+    return to_wire(await call.service.engine.purge(call.queue, call.asked.states, limit=call.asked.limit))
+
+
+@book.add("PATCH", "/v1/defaults", ADMIN, body=Config, answer=Config)
+async def configure_defaults(call: Call[Config]) -> object:
+    """Change the defaults of all queues; answers with what is in force."""
+    return await call.service.engine.configure_defaults(call.asked)

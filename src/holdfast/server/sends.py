@@ -1,0 +1,75 @@
+"""Sending: requests that come together go to the database in one call, and are committed together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.client._rows import scalar
+from holdfast.wire.requests import NewMessage
+
+from .coalesce import Coalescer
+from .engine import Engine
+
+MOST = 1_000  # messages in one call, unless one request alone has more
+WIDTH = 2  # calls of a queue at once: one may write while the other waits for the disk
+
+SEND_BATCH = b"select holdfast.send_batch(queue => %s, payloads => %s::text[]::jsonb[], alone => true)"
+SEND_MANY = b"select holdfast.send_many(queue => %s, messages => %s::text::jsonb, alone => true)"
+
+encode = msgspec.json.Encoder().encode
+
+
+class Sends:
+    """Sends the messages of many requests, each all or none."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._coalescer: Coalescer[tuple[str, bool], list[NewMessage], list[int]] = Coalescer(
+            self._send, weigh=len, most=MOST, width=WIDTH
+        )
+
+    async def send(self, queue: str, messages: list[NewMessage]) -> list[int]:
+        """Send the messages of one request; returns their ids."""
+        return await self._coalescer.submit((queue, all(map(is_plain, messages))), messages)
+
+    async def _send(self, key: tuple[str, bool], requests: Sequence[list[NewMessage]]) -> list[list[int]]:
+        queue, plain = key
+        ids = await (self._send_plain if plain else self._send_any)(queue, requests)
+        return split(ids, [len(messages) for messages in requests])
+
+    async def _send_plain(self, queue: str, requests: Sequence[list[NewMessage]]) -> list[int]:
+        payloads = [str(message.payload, "utf-8") for messages in requests for message in messages]
+        return await self._call("send_batch", SEND_BATCH, [queue, payloads])
+
+    async def _send_any(self, queue: str, requests: Sequence[list[NewMessage]]) -> list[int]:
+        together = [message for messages in requests for message in messages]
+        return await self._call("send_many", SEND_MANY, [queue, encode(together).decode()])
+
+    async def _call(self, verb: str, statement: bytes, parameters: list[Any]) -> list[int]:
+        rows = await self._engine.fetch(verb, statement, parameters, scalar(list))
+        return rows[0]
+
+
+def is_plain(message: NewMessage) -> bool:
+    """Whether a message is a payload and nothing else."""
+    return bool(message.payload) and options(message) == NO_OPTIONS
+
+
+def options(message: NewMessage) -> tuple[Any, ...]:
+    """What a message says beside its payload."""
+    return msgspec.structs.astuple(message)[1:]
+
+
+NO_OPTIONS = options(NewMessage())
+
+
+def split(ids: list[int], sizes: Sequence[int]) -> list[list[int]]:
+    """Each request's share of the ids."""
+    shares, place = [], 0
+    for size in sizes:
+        shares.append(ids[place : place + size])
+        place += size
+    return shares

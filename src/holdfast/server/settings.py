@@ -1,0 +1,43 @@
+"""What a server is told: by options of `holdfast serve`, else by the environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a server works; the defaults suit one on loopback."""
+
+    database_url: str
+    listen_url: str | None = None  # for LISTEN, where database_url goes through PgBouncer
+    listen: bool = True
+    host: str = "127.0.0.1"
+    port: int = 8080
+    max_body: int = 16 * MIB  # bytes, after unpacking
+    pool_size: int = 8
+    prepare: bool = False
+    heartbeat: float = 15.0  # seconds between two signs of life in an event stream
+    upkeep: float = 10.0  # seconds between two rounds of maintain()
+    cors: tuple[str, ...] = ()  # origins whose pages may call
+    trust_proxy: bool = False
+    tls_certificate: str | None = None  # files
+    tls_key: str | None = None
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

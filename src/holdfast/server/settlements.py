@@ -1,0 +1,119 @@
+"""Settling: acks, nacks, releases and extensions that come together are one statement, and one commit.
+
+Each is still one call of its verb, with its own fence. They are asked for in the order of their tokens, so
+that two servers lock leases in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+
+from holdfast.client import Settlement
+
+from .coalesce import Coalescer
+from .engine import Engine
+
+MOST = 1_000  # settlements in one statement
+EACH = (
+    "select u.n, s.settled, s.skipped from unnest(%s::bigint[], %s::text[], %s::boolean[]{types}) "
+    "with ordinality u(token, ids, strict{names}, n), lateral holdfast.{verb}("
+    "queue => %s, token => u.token, ids => u.ids::bigint[], strict => u.strict{arguments}) s order by u.n"
+)
+# What a verb takes beside token, ids and strict.
+OPTIONS = {
+    "ack": {},
+    "release": {},
+    "nack": {"delay": "interval", "error": "text"},
+    "extend": {"lease": "interval"},
+}
+
+
+class Asked(msgspec.Struct, gc=False):
+    """What one request settles."""
+
+    token: int
+    ids: list[int] | None
+    strict: bool
+    options: tuple[timedelta | str | None, ...] = ()
+
+
+def statement(verb: str) -> bytes:
+    """The statement that calls a verb once for each of several tokens."""
+    options = OPTIONS[verb]
+    return EACH.format(
+        verb=verb,
+        types="".join(f", %s::{kind}[]" for kind in options.values()),
+        names="".join(f", {name}" for name in options),
+        arguments="".join(f", {name} => u.{name}" for name in options),
+    ).encode()
+
+
+STATEMENTS = {verb: statement(verb) for verb in OPTIONS}
+
+Watch = Callable[[str, str, int, list[int]], None]
+
+
+class Settlements:
+    """Settles what many requests ask for."""
+
+    def __init__(self, engine: Engine, watch: Watch) -> None:
+        """watch: is told of every settlement, by verb, queue, token and ids."""
+        self._engine = engine
+        self._watch = watch
+        self._coalescer: Coalescer[tuple[str, str], Asked, Settlement] = Coalescer(
+            self._settle, weigh=lambda _: 1, most=MOST
+        )
+
+    async def settle(
+        self,
+        verb: str,
+        queue: str,
+        token: int,
+        ids: list[int] | None,
+        *,
+        strict: bool = False,
+        options: tuple[timedelta | str | None, ...] = (),
+    ) -> Settlement:
+        """Settle what one request names."""
+        asked = Asked(token, ids, strict, options)
+        done = await self._coalescer.submit((verb, queue), asked)
+        self._watch(verb, queue, token, done.settled)
+        return done
+
+    async def _settle(self, key: tuple[str, str], requests: Sequence[Asked]) -> list[Settlement]:
+        verb, queue = key
+        places = sorted(range(len(requests)), key=lambda place: requests[place].token)
+        sorted_requests = [requests[place] for place in places]
+        rows = await self._engine.fetch(
+            verb, STATEMENTS[verb], parameters(verb, queue, sorted_requests), as_tuples
+        )
+        answers: list[Settlement | None] = [None] * len(requests)
+        for (_, settled, skipped), place in zip(rows, places, strict=True):
+            answers[place] = Settlement(settled=settled, skipped=skipped)
+        return [answer for answer in answers if answer is not None]
+
+
+def parameters(verb: str, queue: str, requests: Sequence[Asked]) -> list[Any]:
+    """One list for each argument."""
+    return [
+        [asked.token for asked in requests],
+        [as_array(asked.ids) for asked in requests],
+        [asked.strict for asked in requests],
+        *([asked.options[place] for asked in requests] for place in range(len(OPTIONS[verb]))),
+        queue,
+    ]
+
+
+def as_array(ids: list[int] | None) -> str | None:
+    """Ids as the text of an array: PostgreSQL has no arrays of arrays of different length."""
+    return None if ids is None else "{" + ",".join(map(str, ids)) + "}"
+
+
+def as_tuples(cursor: Any) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """A row factory that leaves rows as they are."""
+    return itemgetter(slice(None))

@@ -1,0 +1,161 @@
+"""Work streams: messages pushed as server-sent events, at most so many in flight on each connection.
+
+A stream asks the desk of its queue for as many as it may still take. What is settled through this process
+is known at once; what is settled elsewhere, or runs out, is found by a look at who holds what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import timedelta
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.client import Delivery, HoldfastError
+from holdfast.wire.answers import to_wire
+
+from .answering import error_document, known
+
+if TYPE_CHECKING:
+    from .service import Service
+
+LOOK_SECONDS = 1.0  # how often a stream that is full looks whether something was settled elsewhere
+RETRY_MS = 1_000  # what a client is told to wait before it connects again
+ENDING_VERBS = ("ack", "nack", "release")
+
+encode = msgspec.json.Encoder().encode
+
+
+class Streams:
+    """All streams of this process, so that settlements find theirs."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._by_token: dict[int, Stream] = {}
+
+    def settled(self, verb: str, queue: str, token: int, ids: list[int]) -> None:
+        """Somebody settled messages through this process."""
+        stream = self._by_token.get(token)
+        if stream is not None and verb in ENDING_VERBS:
+            stream.drop(ids)
+
+    def hold(self, token: int, stream: Stream) -> None:
+        """Remember whose token this is."""
+        self._by_token[token] = stream
+
+    def let_go(self, token: int) -> None:
+        """Nothing is held under this token any more."""
+        self._by_token.pop(token, None)
+
+
+class Stream:
+    """One connection: what it holds, and how much more it takes."""
+
+    def __init__(
+        self,
+        service: Service,
+        queue: str,
+        max: int,
+        lease: timedelta | None,
+        consumer: str | None,
+    ) -> None:
+        self._service = service
+        self._queue = queue
+        self._max = max
+        self._lease = lease
+        self._consumer = consumer
+        self._held: dict[int, Delivery] = {}
+        self._room = asyncio.Event()
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """The text of the stream; when it ends, for whatever reason, what it holds is given back."""
+        try:
+            yield f"retry: {RETRY_MS}\n\n".encode()
+            async for deliveries in self._deliveries():
+                for delivery in deliveries:
+                    yield message_event(delivery)
+                if not deliveries:
+                    yield b": hb\n\n"
+            yield b"event: end\ndata: {}\n\n"
+        except Exception as error:
+            yield error_event(known(error))
+        finally:
+            self._give_back()
+
+    async def _deliveries(self) -> AsyncIterator[list[Delivery]]:
+        """What comes, and an empty list whenever nothing has come for the time of a heartbeat."""
+        heartbeat = self._service.settings.heartbeat
+        ending = self._service.ending
+        while not ending.is_set():
+            started = monotonic()
+            if len(self._held) < self._max:
+                deliveries = await self._service.desks.claim(
+                    self._queue,
+                    self._max - len(self._held),
+                    lease=self._lease,
+                    consumer=self._consumer,
+                    wait=heartbeat,
+                )
+                self._hold(deliveries)
+                if deliveries or not ending.is_set():
+                    yield deliveries
+            elif await self._is_full_for(heartbeat - (monotonic() - started)):
+                yield []
+
+    def _hold(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            self._held[delivery.id] = delivery
+            self._service.streams.hold(delivery.token, self)
+
+    def drop(self, ids: list[int]) -> None:
+        """These are not held any more."""
+        for id in ids:
+            delivery = self._held.pop(id, None)
+            if delivery is not None and not self._holds(delivery.token):
+                self._service.streams.let_go(delivery.token)
+        self._room.set()
+
+    def _holds(self, token: int) -> bool:
+        return any(delivery.token == token for delivery in self._held.values())
+
+    async def _is_full_for(self, seconds: float) -> bool:
+        """Wait for room; True when there is none after so long."""
+        until = monotonic() + seconds
+        while (left := until - monotonic()) > 0 and not self._service.ending.is_set():
+            self._room.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._room.wait(), min(left, LOOK_SECONDS))
+                return False
+            if await self._look():
+                return False
+        return not self._service.ending.is_set()
+
+    async def _look(self) -> bool:
+        """Drop what this stream no longer holds; says whether there was such."""
+        holders = await self._service.engine.holders(self._queue, list(self._held))
+        still = {(holder.id, holder.token) for holder in holders}
+        gone = [id for id, delivery in self._held.items() if (id, delivery.token) not in still]
+        if gone:
+            self.drop(gone)
+        return bool(gone)
+
+    def _give_back(self) -> None:
+        held = list(self._held.values())
+        self._held.clear()
+        for delivery in held:
+            self._service.streams.let_go(delivery.token)
+        self._service.give_back(self._queue, held)
+
+
+def message_event(delivery: Delivery) -> bytes:
+    """A message as an event."""
+    return b"event: message\nid: %d\ndata: %b\n\n" % (delivery.id, encode(to_wire(delivery)))
+
+
+def error_event(error: HoldfastError) -> bytes:
+    """The last event of a stream that cannot go on."""
+    return b"event: error\ndata: %b\n\n" % encode(error_document(error))

@@ -1,0 +1,117 @@
+"""The client's values as JSON: one Struct is made of each dataclass, so that nothing is written twice.
+
+Ids become text, durations seconds, bytes base64, times UTC. JSON out of the database passes through as it is.
+"""
+
+from __future__ import annotations
+
+import types
+from base64 import b64encode
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from operator import attrgetter
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+BASE64 = {"contentEncoding": "base64"}
+IdText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern="^[0-9]{1,19}$", description="A number of up to 63 bits, as text.", examples=["1099511627777"]
+    ),
+]
+Seconds = Annotated[float, msgspec.Meta(description="Seconds.")]
+Base64 = Annotated[str, msgspec.Meta(description="Bytes, in base64.", extra_json_schema=BASE64)]
+
+Convert = Callable[[Any], Any]
+
+
+def as_base64(value: bytes) -> str:
+    """Bytes as text."""
+    return b64encode(value).decode("ascii")
+
+
+def in_utc(value: datetime) -> datetime:
+    """A time, in UTC."""
+    return value.astimezone(UTC)
+
+
+def texts(values: Iterable[int]) -> list[str]:
+    """Ids as text."""
+    return [str(value) for value in values]
+
+
+PLAIN: dict[Any, tuple[Any, Convert | None]] = {
+    timedelta: (Seconds, timedelta.total_seconds),
+    datetime: (datetime, in_utc),
+    bytes: (Base64, as_base64),
+}
+
+
+def shape(hint: Any) -> tuple[Any, Convert | None]:
+    """The type on the wire of a field, and what makes its value; None: the value is taken as it is."""
+    if get_origin(hint) is Annotated:
+        return IdText, str
+    if hint in PLAIN:
+        return PLAIN[hint]
+    if get_origin(hint) in (Union, types.UnionType):
+        kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+        inner, convert = shape(kinds[0])
+        return inner | None, convert
+    if get_origin(hint) is list and get_origin(get_args(hint)[0]) is Annotated:
+        return list[IdText], texts
+    return hint, None
+
+
+@cache
+def wire_type(kind: Any) -> type[msgspec.Struct]:
+    """The Struct that stands for a dataclass on the wire."""
+    hints = get_type_hints(kind, include_extras=True)
+    members = [(field.name, shape(hints[field.name])[0]) for field in fields(kind)]
+    return msgspec.defstruct(
+        kind.__name__, members, namespace={"__doc__": kind.__doc__}, module=__name__, gc=False
+    )
+
+
+@cache
+def converter(kind: Any) -> Convert:
+    """What makes the Struct of one value of a dataclass."""
+    hints = get_type_hints(kind, include_extras=True)
+    names = [field.name for field in fields(kind)]
+    changes = [(place, shape(hints[name])[1]) for place, name in enumerate(names)]
+    changed = [(place, convert) for place, convert in changes if convert is not None]
+    read, make = attrgetter(*names), wire_type(kind)
+    single = len(names) == 1
+
+    def convert(value: Any) -> Any:
+        members = [read(value)] if single else list(read(value))
+        for place, change in changed:
+            if members[place] is not None:
+                members[place] = change(members[place])
+        return make(*members)
+
+    return convert
+
+
+def to_wire(value: Any) -> Any:
+    """One value of the client, as it goes over the wire."""
+    kind: Any = type(value)
+    return converter(kind)(value)
+
+
+def all_to_wire(values: Iterable[Any]) -> list[Any]:
+    """Several."""
+    return [to_wire(value) for value in values]
+
+
+def listing(name: str, kind: Any) -> type[Any]:
+    """The answer that is a list of values, under a name."""
+    return msgspec.defstruct(f"{kind.__name__}s", [(name, list[wire_type(kind)])], module=__name__)  # type: ignore[misc]
+
+
+def stating(name: str, **members: Any) -> type[Any]:
+    """An answer of a few plain fields."""
+    return msgspec.defstruct(name, list(members.items()), module=__name__)
