@@ -7,6 +7,7 @@ from hypothesis import settings
 pytest_plugins = [
     "tests.fix_database",
     "tests.fix_folder",
+    "tests.fix_http",
     "tests.fix_pgbouncer",
     "tests.fix_proxy",
     "tests.fix_server",

@@ -21,7 +21,9 @@ UNREACHABLE = ("08", "28", "3D", "57")
 SPARK = frozenset({"adbc_driver_manager", "adbc_driver_postgresql", "pandas", "py4j", "pyarrow", "pyspark"})
 
 # And the extra server.
-SERVER = frozenset({"httptools", "msgspec", "opentelemetry", "prometheus_client", "starlette", "uvicorn", "uvloop"})
+SERVER = frozenset(
+    {"httptools", "msgspec", "opentelemetry", "prometheus_client", "starlette", "uvicorn", "uvloop"}
+)
 
 INSTALL = "Install it with pip install 'holdfast[spark]' (in a checkout: make spark)."
 INSTALL_SERVER = "Install it with pip install 'holdfast[server]'."

@@ -1,0 +1,1 @@
+"""The HTTP server: every route, its limits, and what bad requests meet."""
