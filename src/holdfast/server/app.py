@@ -36,9 +36,7 @@ def make_app(settings: Settings) -> Starlette:
             app.state.service = running
             yield
 
-    cors = Middleware(
-        CORSMiddleware, allow_origins=settings.cors, allow_methods=["*"], allow_headers=["*"]
-    )
+    cors = Middleware(CORSMiddleware, allow_origins=settings.cors, allow_methods=["*"], allow_headers=["*"])
     return Starlette(
         routes=[as_route(endpoint) for endpoint in endpoints()],
         lifespan=lifespan,
@@ -68,11 +66,18 @@ def handler(endpoint: Endpoint) -> Handle:
             caller = await service.door.admit(request, endpoint.scope, queue)
             asked = await understood(endpoint, request, service.settings.max_body)
             answer = await endpoint.handler(Call(service, request, caller, asked, queue))
+            return answered(endpoint, answer)
         except Exception as error:
             return error_response(error)
-        return answer if isinstance(answer, Response) else JsonResponse(answer, endpoint.status)
 
     return handle
+
+
+def answered(endpoint: Endpoint, answer: Any) -> Response:
+    """What a handler returned, as a response; one that is a response already stays as it is."""
+    if isinstance(answer, Response):
+        return answer
+    return JsonResponse(answer if endpoint.write is None else endpoint.write(answer), endpoint.status)
 
 
 async def understood(endpoint: Endpoint, request: Request, most: int) -> Any:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from starlette.requests import Request
 
+from holdfast.wire.routes import ROUTES
+
 if TYPE_CHECKING:
     from .auth import Caller
     from .service import Service
@@ -47,6 +49,7 @@ class Endpoint:
     query: type[Any] | None = None
     answer: Any = None
     status: int = 200
+    write: Callable[[Any], Any] | None = None  # makes the answer of what the handler returns
 
     @property
     def name(self) -> str:
@@ -59,6 +62,9 @@ class Endpoint:
         return (self.handler.__doc__ or "").strip().split("\n")[0]
 
 
+Register: TypeAlias = Callable[[Handler], Handler]
+
+
 class Book:
     """The routes of one noun."""
 
@@ -66,15 +72,29 @@ class Book:
         self.noun = noun
         self.endpoints: list[Endpoint] = []
 
-    def add(
-        self, method: str, path: str, scope: str | None, **options: Any
-    ) -> Callable[[Callable[[Call[B]], Awaitable[Any]]], Callable[[Call[B]], Awaitable[Any]]]:
-        """Register a handler."""
+    def verb(self, scope: str) -> Register:
+        """Register the handler of a verb, which returns what the verb returns."""
 
-        def register(handler: Callable[[Call[B]], Awaitable[Any]]) -> Callable[[Call[B]], Awaitable[Any]]:
-            self.endpoints.append(
-                Endpoint(method=method, path=path, scope=scope, handler=handler, **options)
-            )
+        def register(handler: Handler) -> Handler:
+            route = ROUTES[handler.__name__]
+            return self.add(
+                route.method,
+                route.path,
+                scope,
+                body=route.body,
+                query=route.query,
+                answer=route.answer.type,
+                status=route.status,
+                write=route.answer.write,
+            )(handler)
+
+        return register
+
+    def add(self, method: str, path: str, scope: str | None, **options: Any) -> Register:
+        """Register a handler that is no verb's, and returns the answer itself."""
+
+        def register(handler: Handler) -> Handler:
+            self.endpoints.append(Endpoint(method=method, path=path, scope=scope, handler=handler, **options))
             return handler
 
         return register

@@ -12,7 +12,7 @@ from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from operator import attrgetter
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -115,3 +115,50 @@ def listing(name: str, kind: Any) -> type[Any]:
 def stating(name: str, **members: Any) -> type[Any]:
     """An answer of a few plain fields."""
     return msgspec.defstruct(name, list(members.items()), module=__name__)
+
+
+class Listing:
+    """An answer that is a list of values, under a name."""
+
+    def __init__(self, name: str, kind: Any) -> None:
+        self.type = listing(name, kind)
+
+    def write(self, values: Any) -> Any:
+        """The values, as they go over the wire."""
+        return self.type(all_to_wire(values))
+
+
+class Single:
+    """An answer that is one value."""
+
+    def __init__(self, kind: Any) -> None:
+        self.type = wire_type(kind)
+
+    def write(self, value: Any) -> Any:
+        """The value, as it goes over the wire."""
+        return to_wire(value)
+
+
+class Field:
+    """An answer that is one plain value, under a name."""
+
+    def __init__(self, title: str, name: str, kind: Any) -> None:
+        wire, self._convert = shape(kind)
+        self.type = stating(title, **{name: wire})
+
+    def write(self, value: Any) -> Any:
+        """The value, as it goes over the wire."""
+        return self.type(value if self._convert is None else self._convert(value))
+
+
+class Document:
+    """An answer that is an object out of the database, as it is."""
+
+    type = dict[str, Any]
+
+    def write(self, value: Any) -> Any:
+        """The object."""
+        return value
+
+
+Answer: TypeAlias = Listing | Single | Field | Document

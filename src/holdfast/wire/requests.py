@@ -22,6 +22,7 @@ Duration: TypeAlias = (
 )
 Instant: TypeAlias = Annotated[datetime, Meta(tz=True)]
 Text: TypeAlias = Annotated[str, Meta(max_length=200)]
+Config: TypeAlias = dict[str, Any]
 
 
 class Body(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -178,6 +179,12 @@ class Discard(Body):
     ids: Ids
 
 
+class DiscardKey(Body):
+    """The key of the messages to delete."""
+
+    key: Text
+
+
 class Unblock(Body, kw_only=True):
     """Which ordering key to let go on, and how."""
 
@@ -231,6 +238,7 @@ class LogDelete(Body, kw_only=True):
 class TakeRate(Body, kw_only=True):
     """What to take from a bucket, and how it fills."""
 
+    limiter: Text
     rate: float
     burst: int | None = None
     want: int = 1

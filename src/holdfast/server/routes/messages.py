@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from holdfast.client import Entry, InvalidRequestError, MessageNotFoundError
+from holdfast.client import InvalidRequestError, MessageNotFoundError
 from holdfast.server.endpoint import ADMIN, READ, SEND, Book, Call
-from holdfast.wire.answers import IdText, all_to_wire, listing, stating, texts, to_wire, wire_type
-from holdfast.wire.requests import Browse, Discard, NewMessage, Send
+from holdfast.wire.requests import Browse, Discard, DiscardKey, NewMessage, Send
+from holdfast.wire.routes import DISCARDED, MESSAGES
 
 from ._values import number, numbers
 
-MESSAGES = "/v1/queues/{queue}/messages"
 LONGEST_KEY = 200
 
 book = Book("messages")
-Sent = stating("Sent", ids=list[IdText])
-Entries = listing("messages", Entry)
-Discarded = stating("Discarded", ids=list[IdText])
 
 
-@book.add("POST", MESSAGES, SEND, body=Send, answer=Sent, status=201)
+@book.verb(SEND)
 async def send(call: Call[Send]) -> object:
     """Send messages: all of them, or none."""
     messages = call.asked.messages
     if key := call.request.headers.get("idempotency-key"):
         messages = with_key(messages, key)
     await call.service.limit("send", call.queue)
-    return Sent(texts(await call.service.sends.send(call.queue, messages)))
+    return await call.service.sends.send(call.queue, messages)
 
 
 def with_key(messages: list[NewMessage], key: str) -> list[NewMessage]:
@@ -46,45 +42,44 @@ def with_key(messages: list[NewMessage], key: str) -> list[NewMessage]:
     ]
 
 
-@book.add("GET", MESSAGES, READ, query=Browse, answer=Entries)
+@book.verb(READ)
 async def browse(call: Call[Browse]) -> object:
     """Look at messages by their state, without claiming them."""
     asked = call.asked
     after = None if asked.after is None else number(asked.after)
-    found = await call.service.engine.browse(call.queue, asked.state, limit=asked.limit, after=after)
-    return Entries(all_to_wire(found))
+    return await call.service.engine.browse(call.queue, asked.state, limit=asked.limit, after=after)
 
 
-@book.add("GET", MESSAGES + "/{id}", READ, answer=wire_type(Entry))
+@book.verb(READ)
 async def message(call: Call[None]) -> object:
     """Look at one message, also in the archive."""
     id = path_id(call)
     found = await call.service.engine.message(call.queue, id)
     if found is None:
         raise not_there(call.queue, id)
-    return to_wire(found)
+    return found
 
 
-@book.add("DELETE", MESSAGES + "/{id}", ADMIN, answer=Discarded)
+@book.add("DELETE", MESSAGES + "/{id}", ADMIN, answer=DISCARDED.type, write=DISCARDED.write)
 async def discard_one(call: Call[None]) -> object:
     """Delete a message."""
     id = path_id(call)
     gone = await call.service.engine.discard(call.queue, [id])
     if not gone:
         raise not_there(call.queue, id)
-    return Discarded(texts(gone))
+    return gone
 
 
-@book.add("POST", "/v1/queues/{queue}/discard", ADMIN, body=Discard, answer=Discarded)
+@book.verb(ADMIN)
 async def discard(call: Call[Discard]) -> object:
     """Delete messages of a queue or of its dead letters; answers with those that were there."""
-    return Discarded(texts(await call.service.engine.discard(call.queue, numbers(call.asked.ids) or [])))
+    return await call.service.engine.discard(call.queue, numbers(call.asked.ids) or [])
 
 
-@book.add("DELETE", "/v1/queues/{queue}/keys/{key}", ADMIN, answer=Discarded)
-async def discard_key(call: Call[None]) -> object:
+@book.verb(ADMIN)
+async def discard_key(call: Call[DiscardKey]) -> object:
     """Delete the messages that have a key."""
-    return Discarded(texts(await call.service.engine.discard_key(call.queue, call.part("key"))))
+    return await call.service.engine.discard_key(call.queue, call.asked.key)
 
 
 def path_id(call: Call[None]) -> int:

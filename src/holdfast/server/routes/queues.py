@@ -7,37 +7,33 @@ from typing import Any
 
 import msgspec
 
-from holdfast.client import PreconditionFailedError, Purged, QueueInfo, QueueNotFoundError
+from holdfast.client import PreconditionFailedError, QueueInfo, QueueNotFoundError
 from holdfast.client._rows import record
 from holdfast.server.answering import JsonResponse
 from holdfast.server.endpoint import ADMIN, READ, Book, Call
 from holdfast.wire import requests as wire
-from holdfast.wire.answers import listing, stating, to_wire, wire_type
+from holdfast.wire.answers import to_wire, wire_type
+from holdfast.wire.requests import Config
+from holdfast.wire.routes import QUEUE, ROUTES
 
-QUEUE = "/v1/queues/{queue}"
 INFO = b"select * from holdfast.queues() where queue = %s"
 
 book = Book("queues")
-Queues = listing("queues", QueueInfo)
-Created = stating("Created", created=bool)
-Dropped = stating("Dropped", dropped=bool)
-Changed = stating("Changed", changed=bool)
-Config = dict[str, Any]
 
 
-@book.add("GET", "/v1/queues", READ, answer=Queues)
+@book.verb(READ)
 async def queues(call: Call[None]) -> object:
     """The queues that the key reaches, with their configuration."""
     every = await call.service.engine.queues()
-    return Queues([to_wire(info) for info in every if call.caller.reaches(info.queue)])
+    return [info for info in every if call.caller.reaches(info.queue)]
 
 
-@book.add("PUT", QUEUE, ADMIN, body=Config, answer=Created)
+@book.verb(ADMIN)
 async def create_queue(call: Call[Config]) -> object:
     """Make a queue with a configuration; 201 if it was made, 200 if it was there with the same one."""
     created = await call.service.engine.create_queue(call.queue, call.asked)
     call.service.configs.forget(call.queue)
-    return JsonResponse(Created(created), 201 if created else 200)
+    return JsonResponse(ROUTES["create_queue"].answer.write(created), 201 if created else 200)
 
 
 @book.add("GET", QUEUE, READ, answer=wire_type(QueueInfo))
@@ -51,7 +47,7 @@ async def queue(call: Call[None]) -> object:
     return JsonResponse(to_wire(found[0]), headers={"ETag": etag(found[0].effective)})
 
 
-@book.add("PATCH", QUEUE, ADMIN, body=Config, answer=Config)
+@book.verb(ADMIN)
 async def configure_queue(call: Call[Config]) -> object:
     """Change fields of the configuration (null: back to the default); answers with what is in force.
 
@@ -85,31 +81,31 @@ def check_match(wanted: str, current: str) -> None:
         )
 
 
-@book.add("DELETE", QUEUE, ADMIN, answer=Dropped)
+@book.verb(ADMIN)
 async def drop_queue(call: Call[None]) -> object:
     """Delete a queue and its messages."""
-    return Dropped(await call.service.engine.drop_queue(call.queue))
+    return await call.service.engine.drop_queue(call.queue)
 
 
-@book.add("POST", QUEUE + "/pause", ADMIN, answer=Changed)
+@book.verb(ADMIN)
 async def pause_queue(call: Call[None]) -> object:
     """Hand out nothing more for now."""
-    return Changed(await call.service.engine.pause_queue(call.queue))
+    return await call.service.engine.pause_queue(call.queue)
 
 
-@book.add("POST", QUEUE + "/resume", ADMIN, answer=Changed)
+@book.verb(ADMIN)
 async def resume_queue(call: Call[None]) -> object:
     """Hand out messages again."""
-    return Changed(await call.service.engine.resume_queue(call.queue))
+    return await call.service.engine.resume_queue(call.queue)
 
 
-@book.add("POST", QUEUE + "/purge", ADMIN, body=wire.Purge, answer=wire_type(Purged))
+@book.verb(ADMIN)
 async def purge(call: Call[wire.Purge]) -> object:
     """End messages in some states; call again while there is more."""
-    return to_wire(await call.service.engine.purge(call.queue, call.asked.states, limit=call.asked.limit))
+    return await call.service.engine.purge(call.queue, call.asked.states, limit=call.asked.limit)
 
 
-@book.add("PATCH", "/v1/defaults", ADMIN, body=Config, answer=Config)
+@book.verb(ADMIN)
 async def configure_defaults(call: Call[Config]) -> object:
     """Change the defaults of all queues; answers with what is in force."""
     return await call.service.engine.configure_defaults(call.asked)

@@ -1,0 +1,141 @@
+"""Where each verb is: its method and path, what its request has, and what it answers with.
+
+The server's routes and the client's calls are both made of this table. An argument that the path names goes
+there; the others are fields of the body or of the query, under the names that they have in SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from holdfast.client import (
+    Allowance,
+    BlockedKey,
+    Claim,
+    Delivery,
+    Entry,
+    Finding,
+    Holder,
+    Lease,
+    LogStats,
+    PipelineRun,
+    Purged,
+    QueueInfo,
+    QueueStats,
+    Record,
+    Redriven,
+    Replayed,
+    Rollup,
+    Sample,
+    Settlement,
+)
+from holdfast.client._types import Id
+
+from . import requests
+from .answers import Answer, Document, Field, Listing, Single
+
+QUEUE = "/v1/queues/{queue}"
+MESSAGES = QUEUE + "/messages"
+RECORDS = QUEUE + "/records"
+
+DELIVERIES = Listing("messages", Delivery)
+ENTRIES = Listing("messages", Entry)
+SETTLED = Single(Settlement)
+SENT = Field("Sent", "ids", list[Id])
+DISCARDED = Field("Discarded", "ids", list[Id])
+CHANGED = Field("Changed", "changed", bool)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One verb over HTTP."""
+
+    method: str
+    path: str
+    answer: Answer
+    body: Any = None
+    query: Any = None
+    status: int = 200
+    repeatable: bool = False  # a second time changes nothing more
+
+
+def get(path: str, answer: Answer, query: Any = None) -> Route:
+    """A look, which changes nothing."""
+    return Route(method="GET", path=path, answer=answer, query=query, repeatable=True)
+
+
+def post(path: str, answer: Answer, body: Any = None, **options: Any) -> Route:
+    """Something to do."""
+    return Route(method="POST", path=path, answer=answer, body=body, **options)
+
+
+def change(method: str, path: str, answer: Answer, body: Any = None) -> Route:
+    """How something is to be from now on."""
+    return Route(method=method, path=path, answer=answer, body=body, repeatable=True)
+
+
+def settle(path: str, body: Any) -> Route:
+    """A settlement; the token is a fence, so that a second one finds nothing to settle."""
+    return post(path, SETTLED, body, repeatable=True)
+
+
+SEND = post(MESSAGES, SENT, requests.Send, status=201)
+
+ROUTES: Mapping[str, Route] = MappingProxyType(
+    {
+        # Queues
+        "create_queue": change("PUT", QUEUE, Field("Created", "created", bool), requests.Config),
+        "configure_queue": change("PATCH", QUEUE, Document(), requests.Config),
+        "configure_defaults": change("PATCH", "/v1/defaults", Document(), requests.Config),
+        "drop_queue": change("DELETE", QUEUE, Field("Dropped", "dropped", bool)),
+        "pause_queue": change("POST", QUEUE + "/pause", CHANGED),
+        "resume_queue": change("POST", QUEUE + "/resume", CHANGED),
+        "purge": post(QUEUE + "/purge", Single(Purged), requests.Purge),
+        "queues": get("/v1/queues", Listing("queues", QueueInfo)),
+        # Messages
+        "send": SEND,
+        "send_batch": SEND,
+        "send_many": SEND,
+        "browse": get(MESSAGES, ENTRIES, requests.Browse),
+        "message": get(MESSAGES + "/{id}", Single(Entry)),
+        "discard": post(QUEUE + "/discard", DISCARDED, requests.Discard),
+        "discard_key": post(QUEUE + "/keys/discard", DISCARDED, requests.DiscardKey),
+        # Claims
+        "claim": post(QUEUE + "/claim", DELIVERIES, requests.Claim),
+        "next": post(QUEUE + "/next", DELIVERIES, requests.Next),
+        "ack": settle(QUEUE + "/ack", requests.Settle),
+        "release": settle(QUEUE + "/release", requests.Settle),
+        "nack": settle(QUEUE + "/nack", requests.Nack),
+        "extend": settle(QUEUE + "/extend", requests.Extend),
+        "held": get(QUEUE + "/held", DELIVERIES, requests.Held),
+        # Not GET: thousands of ids are too many for a path.
+        "holders": post(QUEUE + "/holders", Listing("holders", Holder), requests.Holders, repeatable=True),
+        "claims": get(QUEUE + "/claims", Listing("claims", Claim), requests.Claims),
+        "leases": get(QUEUE + "/leases", Listing("leases", Lease), requests.Limit),
+        "blocked_keys": get(QUEUE + "/blocked", Listing("keys", BlockedKey), requests.Limit),
+        "unblock": post(QUEUE + "/unblock", Field("Unblocked", "id", Id), requests.Unblock),
+        # Reports
+        "queue_stats": get(QUEUE + "/stats", Single(QueueStats)),
+        "why": get(QUEUE + "/why", Listing("findings", Finding)),
+        "samples": get(QUEUE + "/samples", Listing("samples", Sample), requests.Period),
+        "rollups": get(QUEUE + "/rollups", Listing("rollups", Rollup), requests.Rollups),
+        "runs": get("/v1/pipelines/runs", Listing("runs", PipelineRun), requests.Runs),
+        "read_archive": get(QUEUE + "/archive", ENTRIES, requests.Archive),
+        "redrive": post(QUEUE + "/redrive", Listing("messages", Redriven), requests.Redrive),
+        "replay": post(QUEUE + "/replay", Listing("messages", Replayed), requests.Replay),
+        # Logs
+        "read": get(RECORDS, Listing("records", Record), requests.Read),
+        "log_delete": post(RECORDS + "/delete", Field("Deleted", "deleted", int), requests.LogDelete),
+        "log_stats": get(RECORDS + "/stats", Single(LogStats)),
+        # Operations
+        "now": get("/v1/now", Field("Now", "now", datetime)),
+        "sweep": post(QUEUE + "/sweep", Field("Swept", "freed", int)),
+        "maintain": post("/v1/maintain", Document(), requests.Maintain),
+        "repair": post("/v1/repair", Field("Repaired", "lanes", int), requests.Repair),
+        "take_rate": post("/v1/rates/take", Single(Allowance), requests.TakeRate),
+    }
+)
