@@ -24,7 +24,7 @@ help: ## this list
 
 # --- what people want -------------------------------------------------------------------------
 
-.PHONY: run spark demo test verify bench-engine bench-spark
+.PHONY: run spark demo test verify bench-engine bench-http bench-spark
 run: $(READY) ## set up, then run Holdfast with its own PostgreSQL (data in ./.holdfast)
 	$(BIN)/holdfast up
 
@@ -36,12 +36,15 @@ demo: $(SPARK) ## 200,000 orders from files to a report, in two minutes (files i
 test: check debian/pgbouncer ## set up, then lint, types and the test suite (< 15 minutes)
 	$(PYTEST) -m "not verify"
 
-verify: check debian/pgbouncer debian/postgresql-15 debian/libpostgresql-jdbc-java ## all tests, the long ones too, on PostgreSQL 18 and 15
+verify: check debian/pgbouncer debian/postgresql-15 debian/libpostgresql-jdbc-java debian/wrk ## all tests, the long ones too, on PostgreSQL 18 and 15
 	$(PYTEST)
 	HOLDFAST_PG_BIN=$(PG15_BIN) $(PYTEST)
 
 bench-engine: $(DEV) ## measure the engine beside its peers
 	$(BIN)/python -m bench.engine $(BENCH_ARGS)
+
+bench-http: $(DEV) debian/wrk ## measure the HTTP server beside a peer's
+	$(BIN)/python -m bench.http $(BENCH_ARGS)
 
 bench-spark: $(DEV) debian/libpostgresql-jdbc-java ## measure the data source for Spark beside its peers
 	$(BIN)/python -m bench.spark $(BENCH_ARGS)
@@ -103,13 +106,15 @@ clean: ## remove what make made, except the data in .holdfast
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Debian packages that only tests and benchmarks need. As root they are installed; others are told what to ask for.
-.PHONY: debian/pgbouncer debian/postgresql-15 debian/libpostgresql-jdbc-java
+.PHONY: debian/pgbouncer debian/postgresql-15 debian/libpostgresql-jdbc-java debian/wrk
 debian/pgbouncer:
 	@$(call debian_package,pgbouncer,command -v pgbouncer || test -x /usr/sbin/pgbouncer)
 debian/postgresql-15: debian/pgbouncer  # one apt at a time, also with make -j
 	@$(call debian_package,postgresql-15,test -x $(PG15_BIN)/postgres)
 debian/libpostgresql-jdbc-java:
 	@$(call debian_package,libpostgresql-jdbc-java,test -f /usr/share/java/postgresql.jar)
+debian/wrk:
+	@$(call debian_package,wrk,command -v wrk)
 
 # Two that are installed at once, by make -j, wait for one another.
 APT_INSTALL := apt-get -o DPkg::Lock::Timeout=300 install --yes --no-install-recommends

@@ -19,10 +19,12 @@ class Sample:
     last_per_second: float | None = None  # and the last
     first_cpu_us: float | None = None
     last_cpu_us: float | None = None
-    client_us: float | None = None  # CPU of everything that is not the server
+    client_us: float | None = None  # CPU of everything that is not PostgreSQL's
     jvm_mib: float | None = None  # peaks of resident memory: the JVM
     worker_mib: float | None = None  # the largest Python process beside the driver
     driver_mib: float | None = None
+    p50_ms: float | None = None  # half of the answers came within
+    p99_ms: float | None = None
 
     def only(self, names: Collection[str]) -> Sample:
         """Without the figures that mean nothing in a case."""
