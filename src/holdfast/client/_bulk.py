@@ -32,6 +32,7 @@ COLUMNS = (
     "key",
     "idempotency_key",
 )
+COPY_ROWS = 5_000  # the most that the engine wants in one COPY
 COPY = f"copy holdfast.inbox ({', '.join(COLUMNS)}) from stdin"
 FIELDS = tuple(field.name for field in fields(NewMessage))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from types import MappingProxyType
-from typing import Any
+from types import FunctionType, MappingProxyType
+from typing import Any, TypeVar
 
 from ._arguments import (
     config,
@@ -22,6 +22,8 @@ from ._arguments import (
     whole,
     wholes,
 )
+
+C = TypeVar("C", bound=type)
 
 TYPES: Mapping[str, str] = MappingProxyType(
     {
@@ -142,9 +144,25 @@ def statement(verb: str, names: tuple[str, ...]) -> bytes:
     return f"select * from holdfast.{verb}({arguments})".encode()
 
 
+def given(verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments, adapted; what is None is left out, unless the verb needs it."""
+    needed = NEEDED.get(verb, NEEDED_ANYWHERE)
+    return {
+        name: ADAPT[name](name, value)
+        for name, value in arguments.items()
+        if value is not None or name in needed
+    }
+
+
 def call(verb: str, arguments: Mapping[str, Any]) -> tuple[bytes, list[Any]]:
     """The statement and its parameters; what is None is left to the function's default."""
-    needed = NEEDED.get(verb, NEEDED_ANYWHERE)
-    given = {name: value for name, value in arguments.items() if value is not None or name in needed}
-    parameters = [ADAPT[name](name, value) for name, value in given.items()]
-    return statement(verb, tuple(given)), parameters
+    parameters = given(verb, arguments)
+    return statement(verb, tuple(parameters)), list(parameters.values())
+
+
+def unqualified(verbs: C) -> C:
+    """Python names a method by this when an argument is wrong; the class is nothing that callers know."""
+    for each in vars(verbs).values():
+        if isinstance(each, FunctionType):
+            each.__qualname__ = each.__name__
+    return verbs

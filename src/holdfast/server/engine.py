@@ -13,7 +13,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from holdfast.client import HoldfastError
 from holdfast.client._async.session import AsyncPoolSession, run
-from holdfast.client._async.verbs import AsyncVerbs
+from holdfast.client._async.sql_verbs import AsyncSqlVerbs
 from holdfast.client._explain import explained
 from holdfast.client._rows import Factory, scalar
 from holdfast.client._schema import async_check_schema
@@ -28,7 +28,7 @@ CONFIGURE = b"select holdfast.configure_queue(%s, %s::jsonb)"
 UNCERTAIN = ("08", "57P")
 
 
-class Engine(AsyncVerbs):
+class Engine(AsyncSqlVerbs):
     """The verbs, and statements of the server's own."""
 
     def __init__(self, settings: Settings) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from holdfast.client._arguments import text
-from holdfast.client._async.session import AsyncSession, run
+from holdfast.client._async.session import AsyncSqlSession, run
 from holdfast.client._bulk import COPY, Tally, inbox_row, needs_clock, new_message
 from holdfast.client._calls import call
 from holdfast.client._concurrency import AsyncMessages, async_each
@@ -20,7 +20,7 @@ from holdfast.client._types import NewMessage
 
 
 async def async_copy_messages(
-    session: AsyncSession,
+    session: AsyncSqlSession,
     queue: str,
     messages: AsyncMessages,
     *,

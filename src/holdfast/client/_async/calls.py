@@ -1,13 +1,10 @@
-"""How a verb is called: a statement over some session, its rows as values."""
+"""How a verb is called: by its name and arguments, over some session."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.client._async.session import AsyncSession
-from holdfast.client._calls import call
-from holdfast.client._explain import explained
-from holdfast.client._rows import record, scalar
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -17,17 +14,13 @@ D = TypeVar("D", bound="DataclassInstance")
 
 
 class AsyncCalls:
-    """Calls SQL functions by name over some session."""
+    """Calls verbs over some session."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
 
     async def _records(self, kind: type[D], verb: str, **arguments: Any) -> list[D]:
-        statement, parameters = call(verb, arguments)
-        with explained(verb):
-            return await self._session.fetch(statement, parameters, record(kind))
+        return await self._session.records(kind, verb, arguments)
 
     async def _value(self, kind: type[T], verb: str, **arguments: Any) -> T:
-        statement, parameters = call(verb, arguments)
-        with explained(verb):
-            return (await self._session.fetch(statement, parameters, scalar(kind)))[0]
+        return await self._session.value(kind, verb, arguments)

@@ -18,10 +18,10 @@ from holdfast.client._async.session import (
     AsyncConnectionSession,
     AsyncOwnPoolSession,
     AsyncPoolSession,
-    AsyncSession,
+    AsyncSqlSession,
     Reader,
 )
-from holdfast.client._async.verbs import AsyncVerbs
+from holdfast.client._async.sql_verbs import AsyncSqlVerbs
 from holdfast.client._concurrency import AsyncSignal
 from holdfast.client._json import reader
 from holdfast.client._types import Delivery, Duration
@@ -35,7 +35,7 @@ NO_WAIT = (
 )
 
 
-class AsyncTransaction(AsyncVerbs):
+class AsyncTransaction(AsyncSqlVerbs):
     """Holdfast's verbs inside one transaction: they take effect with it, or not at all."""
 
     def __init__(
@@ -66,7 +66,7 @@ class AsyncTransaction(AsyncVerbs):
         return await super().claim(queue, max, lease=lease, consumer=consumer)
 
 
-class AsyncHoldfast(AsyncVerbs):
+class AsyncHoldfast(AsyncSqlVerbs):
     """A client of Holdfast.
 
     Give it one of: a database URL, for which it keeps a pool of its own; a psycopg pool; or a connection,
@@ -196,7 +196,7 @@ class AsyncHoldfast(AsyncVerbs):
 
 def given_session(
     pool: AsyncConnectionPool[Any] | None, connection: AsyncConnection[Any] | None, read: Reader
-) -> AsyncSession:
+) -> AsyncSqlSession:
     """The session over what the caller gave."""
     if pool is not None:
         return AsyncPoolSession(pool, read)

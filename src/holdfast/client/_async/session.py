@@ -1,10 +1,10 @@
-"""Where the client's connections come from, and what it may do with them: a pool, or the caller's own one."""
+"""Where a verb goes; and over SQL, where the connections come from: a pool, or the caller's own one."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection
@@ -12,24 +12,52 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool
 
+from holdfast.client._calls import call
 from holdfast.client._concurrency import AsyncLock
 from holdfast.client._errors import is_broken_register, is_replaced_register, translated
-from holdfast.client._explain import admitted
+from holdfast.client._explain import admitted, explained
 from holdfast.client._json import read_json
-from holdfast.client._rows import Factory
+from holdfast.client._rows import Factory, record, scalar
 from holdfast.client._schema import async_check_schema
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 T = TypeVar("T")
+D = TypeVar("D", bound="DataclassInstance")
 Reader = Callable[[str | bytes], Any]
 REPAIR = "select holdfast.repair(unreadable_only => true)"
 
 
 class AsyncSession(Protocol):
-    """Runs statements over connections."""
+    """Takes verbs to Holdfast, and brings back what they return."""
 
     @property
     def alone(self) -> bool:
-        """Whether each statement is a transaction of its own."""
+        """Whether each call is a transaction of its own."""
+
+    async def records(self, kind: type[D], verb: str, arguments: Mapping[str, Any]) -> list[D]:
+        """Call a verb that returns values of this kind."""
+
+    async def value(self, kind: type[T], verb: str, arguments: Mapping[str, Any]) -> T:
+        """Call a verb that returns one plain value."""
+
+    async def close(self) -> None:
+        """Give back what this session made itself."""
+
+
+class AsyncSqlSession(AsyncSession, Protocol):
+    """Runs statements over connections: a verb is the call of a SQL function."""
+
+    async def records(self, kind: type[D], verb: str, arguments: Mapping[str, Any]) -> list[D]:
+        statement, parameters = call(verb, arguments)
+        with explained(verb):
+            return await self.fetch(statement, parameters, record(kind))
+
+    async def value(self, kind: type[T], verb: str, arguments: Mapping[str, Any]) -> T:
+        statement, parameters = call(verb, arguments)
+        with explained(verb):
+            return (await self.fetch(statement, parameters, scalar(kind)))[0]
 
     @property
     def may_wait(self) -> bool:
@@ -40,9 +68,6 @@ class AsyncSession(Protocol):
 
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
         """A connection on which all that is done in the block takes effect, or nothing."""
-
-    async def close(self) -> None:
-        """Give back what this session made itself."""
 
 
 async def run(
@@ -60,7 +85,7 @@ async def run(
             return await cursor.fetchall()
 
 
-class AsyncPoolSession:
+class AsyncPoolSession(AsyncSqlSession):
     """Connections from a pool: every statement is its own transaction, and a broken register is mended."""
 
     alone: ClassVar[bool] = True
@@ -165,7 +190,7 @@ class AsyncOwnPoolSession(AsyncPoolSession):
         await self._pool.close()
 
 
-class AsyncConnectionSession:
+class AsyncConnectionSession(AsyncSqlSession):
     """The caller's connection: never committed, never rolled back here."""
 
     alone: ClassVar[bool] = False

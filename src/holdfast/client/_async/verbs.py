@@ -1,19 +1,17 @@
-"""One method for each SQL function of Holdfast: it passes its arguments on by name and adds nothing."""
+"""One method for each verb of Holdfast: it passes its arguments on by name and adds nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from types import FunctionType
 from typing import Any
 from uuid import UUID
 
 from holdfast.client._arguments import several
-from holdfast.client._async.bulk import async_copy_messages
 from holdfast.client._async.keys import AsyncKeyVerbs
 from holdfast.client._async.logs import AsyncLogVerbs
 from holdfast.client._bulk import as_object, new_message
-from holdfast.client._concurrency import AsyncMessages
+from holdfast.client._calls import unqualified
 from holdfast.client._types import (
     BlockedKey,
     Claim,
@@ -35,9 +33,8 @@ from holdfast.client._types import (
     Settlement,
 )
 
-COPY_ROWS = 5_000  # the most that the engine wants in one COPY
 
-
+@unqualified
 class AsyncVerbs(AsyncLogVerbs, AsyncKeyVerbs):
     """What can be done with queues and messages, over some session."""
 
@@ -167,28 +164,6 @@ class AsyncVerbs(AsyncLogVerbs, AsyncKeyVerbs):
         alone = self._session.alone
         return await self._value(list, "send_many", queue=queue, messages=objects, alone=alone)
 
-    async def bulk_send(
-        self,
-        queue: str,
-        messages: AsyncMessages,
-        *,
-        chunk: int = COPY_ROWS,
-        progress: Callable[[int], object] | None = None,
-        atomic: bool = True,
-    ) -> int:
-        """Send any number of payloads or NewMessage values by COPY, and return how many.
-
-        `progress` is called after every chunk with the number sent so far. With atomic=False every chunk
-        is committed by itself, so that what was sent before an error stays sent.
-        """
-        return await async_copy_messages(
-            self._session, queue, messages, chunk=chunk, progress=progress, atomic=atomic
-        )
-
-    async def fast_mode(self) -> None:
-        """Let the open transaction, with all that is in it, not wait for the disk when it commits."""
-        await self._value(object, "fast_mode")
-
     # Receiving
 
     async def claim(
@@ -270,10 +245,6 @@ class AsyncVerbs(AsyncLogVerbs, AsyncKeyVerbs):
     async def held(self, queue: str, token: int) -> list[Delivery]:
         """What the token still holds."""
         return await self._records(Delivery, "held", queue=queue, token=token)
-
-    async def listen(self, queue: str, patience: Duration | None = None) -> str:
-        """Ask for a notification on the next send, for so long; returns the channel to LISTEN on."""
-        return await self._value(str, "listen", queue=queue, patience=patience)
 
     # Looking
 
@@ -433,9 +404,3 @@ class AsyncVerbs(AsyncLogVerbs, AsyncKeyVerbs):
 
     async def _settle(self, verb: str, **arguments: Any) -> Settlement:
         return (await self._records(Settlement, verb, **arguments))[0]
-
-
-# Python names a method by this when an argument is wrong; the class is nothing that callers know.
-for each in vars(AsyncVerbs).values():
-    if isinstance(each, FunctionType):
-        each.__qualname__ = each.__name__

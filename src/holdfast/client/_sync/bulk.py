@@ -16,12 +16,12 @@ from holdfast.client._concurrency import Messages, each
 from holdfast.client._errors import translated
 from holdfast.client._explain import explained
 from holdfast.client._rows import scalar
-from holdfast.client._sync.session import Session, run
+from holdfast.client._sync.session import SqlSession, run
 from holdfast.client._types import NewMessage
 
 
 def copy_messages(
-    session: Session,
+    session: SqlSession,
     queue: str,
     messages: Messages,
     *,

@@ -1,13 +1,10 @@
 # Made from ../_async/calls.py by tools/generate_sync.py: change that file, then run make generate.
-"""How a verb is called: a statement over some session, its rows as values."""
+"""How a verb is called: by its name and arguments, over some session."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.client._calls import call
-from holdfast.client._explain import explained
-from holdfast.client._rows import record, scalar
 from holdfast.client._sync.session import Session
 
 if TYPE_CHECKING:
@@ -18,17 +15,13 @@ D = TypeVar("D", bound="DataclassInstance")
 
 
 class Calls:
-    """Calls SQL functions by name over some session."""
+    """Calls verbs over some session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def _records(self, kind: type[D], verb: str, **arguments: Any) -> list[D]:
-        statement, parameters = call(verb, arguments)
-        with explained(verb):
-            return self._session.fetch(statement, parameters, record(kind))
+        return self._session.records(kind, verb, arguments)
 
     def _value(self, kind: type[T], verb: str, **arguments: Any) -> T:
-        statement, parameters = call(verb, arguments)
-        with explained(verb):
-            return (self._session.fetch(statement, parameters, scalar(kind)))[0]
+        return self._session.value(kind, verb, arguments)

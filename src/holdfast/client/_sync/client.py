@@ -22,9 +22,9 @@ from holdfast.client._sync.session import (
     OwnPoolSession,
     PoolSession,
     Reader,
-    Session,
+    SqlSession,
 )
-from holdfast.client._sync.verbs import Verbs
+from holdfast.client._sync.sql_verbs import SqlVerbs
 from holdfast.client._types import Delivery, Duration
 
 FIRST_POLL_SECONDS = 0.05
@@ -36,7 +36,7 @@ NO_WAIT = (
 )
 
 
-class Transaction(Verbs):
+class Transaction(SqlVerbs):
     """Holdfast's verbs inside one transaction: they take effect with it, or not at all."""
 
     def __init__(self, connection: Connection[Any], *, parse_float: Callable[[str], Any] = float) -> None:
@@ -65,7 +65,7 @@ class Transaction(Verbs):
         return super().claim(queue, max, lease=lease, consumer=consumer)
 
 
-class Holdfast(Verbs):
+class Holdfast(SqlVerbs):
     """A client of Holdfast.
 
     Give it one of: a database URL, for which it keeps a pool of its own; a psycopg pool; or a connection,
@@ -195,7 +195,7 @@ class Holdfast(Verbs):
 
 def given_session(
     pool: ConnectionPool[Any] | None, connection: Connection[Any] | None, read: Reader
-) -> Session:
+) -> SqlSession:
     """The session over what the caller gave."""
     if pool is not None:
         return PoolSession(pool, read)

@@ -1,11 +1,11 @@
 # Made from ../_async/session.py by tools/generate_sync.py: change that file, then run make generate.
-"""Where the client's connections come from, and what it may do with them: a pool, or the caller's own one."""
+"""Where a verb goes; and over SQL, where the connections come from: a pool, or the caller's own one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import psycopg
 from psycopg import Connection
@@ -13,24 +13,52 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.json import set_json_loads
 from psycopg_pool import ConnectionPool
 
+from holdfast.client._calls import call
 from holdfast.client._concurrency import Lock
 from holdfast.client._errors import is_broken_register, is_replaced_register, translated
-from holdfast.client._explain import admitted
+from holdfast.client._explain import admitted, explained
 from holdfast.client._json import read_json
-from holdfast.client._rows import Factory
+from holdfast.client._rows import Factory, record, scalar
 from holdfast.client._schema import check_schema
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 T = TypeVar("T")
+D = TypeVar("D", bound="DataclassInstance")
 Reader = Callable[[str | bytes], Any]
 REPAIR = "select holdfast.repair(unreadable_only => true)"
 
 
 class Session(Protocol):
-    """Runs statements over connections."""
+    """Takes verbs to Holdfast, and brings back what they return."""
 
     @property
     def alone(self) -> bool:
-        """Whether each statement is a transaction of its own."""
+        """Whether each call is a transaction of its own."""
+
+    def records(self, kind: type[D], verb: str, arguments: Mapping[str, Any]) -> list[D]:
+        """Call a verb that returns values of this kind."""
+
+    def value(self, kind: type[T], verb: str, arguments: Mapping[str, Any]) -> T:
+        """Call a verb that returns one plain value."""
+
+    def close(self) -> None:
+        """Give back what this session made itself."""
+
+
+class SqlSession(Session, Protocol):
+    """Runs statements over connections: a verb is the call of a SQL function."""
+
+    def records(self, kind: type[D], verb: str, arguments: Mapping[str, Any]) -> list[D]:
+        statement, parameters = call(verb, arguments)
+        with explained(verb):
+            return self.fetch(statement, parameters, record(kind))
+
+    def value(self, kind: type[T], verb: str, arguments: Mapping[str, Any]) -> T:
+        statement, parameters = call(verb, arguments)
+        with explained(verb):
+            return (self.fetch(statement, parameters, scalar(kind)))[0]
 
     @property
     def may_wait(self) -> bool:
@@ -41,9 +69,6 @@ class Session(Protocol):
 
     def transaction(self) -> AbstractContextManager[Connection[Any]]:
         """A connection on which all that is done in the block takes effect, or nothing."""
-
-    def close(self) -> None:
-        """Give back what this session made itself."""
 
 
 def run(
@@ -60,7 +85,7 @@ def run(
         return cursor.fetchall()
 
 
-class PoolSession:
+class PoolSession(SqlSession):
     """Connections from a pool: every statement is its own transaction, and a broken register is mended."""
 
     alone: ClassVar[bool] = True
@@ -165,7 +190,7 @@ class OwnPoolSession(PoolSession):
         self._pool.close()
 
 
-class ConnectionSession:
+class ConnectionSession(SqlSession):
     """The caller's connection: never committed, never rolled back here."""
 
     alone: ClassVar[bool] = False

@@ -1,18 +1,16 @@
 # Made from ../_async/verbs.py by tools/generate_sync.py: change that file, then run make generate.
-"""One method for each SQL function of Holdfast: it passes its arguments on by name and adds nothing."""
+"""One method for each verb of Holdfast: it passes its arguments on by name and adds nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from types import FunctionType
 from typing import Any
 from uuid import UUID
 
 from holdfast.client._arguments import several
 from holdfast.client._bulk import as_object, new_message
-from holdfast.client._concurrency import Messages
-from holdfast.client._sync.bulk import copy_messages
+from holdfast.client._calls import unqualified
 from holdfast.client._sync.keys import KeyVerbs
 from holdfast.client._sync.logs import LogVerbs
 from holdfast.client._types import (
@@ -36,9 +34,8 @@ from holdfast.client._types import (
     Settlement,
 )
 
-COPY_ROWS = 5_000  # the most that the engine wants in one COPY
 
-
+@unqualified
 class Verbs(LogVerbs, KeyVerbs):
     """What can be done with queues and messages, over some session."""
 
@@ -168,26 +165,6 @@ class Verbs(LogVerbs, KeyVerbs):
         alone = self._session.alone
         return self._value(list, "send_many", queue=queue, messages=objects, alone=alone)
 
-    def bulk_send(
-        self,
-        queue: str,
-        messages: Messages,
-        *,
-        chunk: int = COPY_ROWS,
-        progress: Callable[[int], object] | None = None,
-        atomic: bool = True,
-    ) -> int:
-        """Send any number of payloads or NewMessage values by COPY, and return how many.
-
-        `progress` is called after every chunk with the number sent so far. With atomic=False every chunk
-        is committed by itself, so that what was sent before an error stays sent.
-        """
-        return copy_messages(self._session, queue, messages, chunk=chunk, progress=progress, atomic=atomic)
-
-    def fast_mode(self) -> None:
-        """Let the open transaction, with all that is in it, not wait for the disk when it commits."""
-        self._value(object, "fast_mode")
-
     # Receiving
 
     def claim(
@@ -269,10 +246,6 @@ class Verbs(LogVerbs, KeyVerbs):
     def held(self, queue: str, token: int) -> list[Delivery]:
         """What the token still holds."""
         return self._records(Delivery, "held", queue=queue, token=token)
-
-    def listen(self, queue: str, patience: Duration | None = None) -> str:
-        """Ask for a notification on the next send, for so long; returns the channel to LISTEN on."""
-        return self._value(str, "listen", queue=queue, patience=patience)
 
     # Looking
 
@@ -432,9 +405,3 @@ class Verbs(LogVerbs, KeyVerbs):
 
     def _settle(self, verb: str, **arguments: Any) -> Settlement:
         return (self._records(Settlement, verb, **arguments))[0]
-
-
-# Python names a method by this when an argument is wrong; the class is nothing that callers know.
-for each in vars(Verbs).values():
-    if isinstance(each, FunctionType):
-        each.__qualname__ = each.__name__
