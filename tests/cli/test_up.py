@@ -9,18 +9,18 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 
+import httpx
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast.cli.up import guide, keep_in_order, without_password
-from holdfast.embedded import EmbeddedPostgres
-from holdfast.migrate import migrate
-from tests.cli.conftest import NOWHERE, PATIENCE, environment, execute, started
+from holdfast.cli._revival import keep_running
+from holdfast.cli.up import guide, without_password
+from holdfast.embedded import EmbeddedError, EmbeddedPostgres
+from tests.cli.conftest import PATIENCE, environment, execute, started
 from tests.waiting import eventually
 
 
@@ -45,7 +45,7 @@ def is_gone(url: str) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_up_serves_until_a_signal_and_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
-    with started("up", "--json", cwd=tmp_path) as process:
+    with started("up", "--port", "0", "--json", cwd=tmp_path) as process:
         up = json.loads(read_until(process, "url"))
         beside = execute("send", "demo", '{"from": "beside"}', env=environment(), cwd=tmp_path)
         with psycopg.connect(up["url"]) as connection:
@@ -63,7 +63,7 @@ def test_up_serves_until_a_signal_and_cleans_up(tmp_path: Path, number: signal.S
 def test_up_tells_people_how_to_go_on_and_touches_no_message_of_theirs(tmp_path: Path) -> None:
     texts = []
     for _ in range(2):
-        with started("up", cwd=tmp_path) as process:
+        with started("up", "--port", "0", cwd=tmp_path) as process:
             texts.append(read_until(process, "Ctrl-C ends it."))
             execute("send", "demo", "1", env=environment(), cwd=tmp_path)
             process.send_signal(signal.SIGINT)
@@ -82,12 +82,12 @@ def test_up_tells_people_how_to_go_on_and_touches_no_message_of_theirs(tmp_path:
 def test_psql_is_told_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("HOLDFAST_PG_BIN", raising=False)
-    of_the_wheel = guide("postgresql://here")
+    of_the_wheel = guide("postgresql://here", "http://127.0.0.1:1")
     monkeypatch.setenv("HOLDFAST_PG_BIN", str(tmp_path))
-    nowhere = guide("postgresql://here")
+    nowhere = guide("postgresql://here", "http://127.0.0.1:1")
     (tmp_path / "psql").touch(mode=0o755)
 
-    on_the_path = guide("postgresql://here")
+    on_the_path = guide("postgresql://here", "http://127.0.0.1:1")
 
     assert " psql\n" in of_the_wheel
     assert "psql" not in nowhere
@@ -95,7 +95,7 @@ def test_psql_is_told_where_there_is_one(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_ctrl_c_while_it_starts_exits_with_130(tmp_path: Path) -> None:
-    with started("up", cwd=tmp_path) as process:
+    with started("up", "--port", "0", cwd=tmp_path) as process:
         eventually((tmp_path / ".holdfast" / "users").exists, what="it is starting", timeout=PATIENCE)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE)
@@ -117,9 +117,10 @@ def test_a_database_of_yours_gets_no_queue_and_its_password_is_not_shown(
 ) -> None:
     password = str(conninfo_to_dict(empty_database_url)["password"])
 
-    with started("up", cwd=tmp_path, database_url=empty_database_url) as process:
+    with started("up", "--port", "0", cwd=tmp_path, database_url=empty_database_url) as process:
         text = ended_text(process)
-    with started("up", "--json", "--database-url", empty_database_url, cwd=tmp_path) as process:
+    words = ("up", "--port", "0", "--json", "--database-url", empty_database_url)
+    with started(*words, cwd=tmp_path) as process:
         document = json.loads(read_until(process, "url"))
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE)
@@ -141,7 +142,7 @@ def test_a_database_of_yours_gets_no_queue_and_its_password_is_not_shown(
 
 
 def test_a_database_of_yours_gets_the_demo_when_asked(empty_database_url: str, tmp_path: Path) -> None:
-    with started("up", "--demo", cwd=tmp_path, database_url=empty_database_url) as process:
+    with started("up", "--port", "0", "--demo", cwd=tmp_path, database_url=empty_database_url) as process:
         text = ended_text(process)
 
     assert "Sent, claimed and acked 3 messages in the queue demo" in text
@@ -157,14 +158,10 @@ def test_secrets_are_taken_out_of_every_form_of_address() -> None:
     }
 
 
-def at(url: str) -> Callable[[], AbstractContextManager[str]]:
-    return lambda: nullcontext(url)
-
-
 @contextmanager
-def upkeep(reach: Callable[[], AbstractContextManager[str]], notes: list[str]) -> Iterator[None]:
+def watched(reach: Callable[[], AbstractContextManager[str]], notes: list[str]) -> Iterator[None]:
     over = threading.Event()
-    thread = threading.Thread(target=keep_in_order, args=(reach, over, notes.append, 0.05))
+    thread = threading.Thread(target=keep_running, args=(reach, over, notes.append, 0.05))
     thread.start()
     yield
     over.set()
@@ -172,68 +169,41 @@ def upkeep(reach: Callable[[], AbstractContextManager[str]], notes: list[str]) -
     assert not thread.is_alive()
 
 
-def test_upkeep_brings_an_embedded_server_back(tmp_path: Path) -> None:
+def test_an_embedded_server_that_dies_is_brought_back(tmp_path: Path) -> None:
     notes = list[str]()
     server = EmbeddedPostgres(data_dir=tmp_path / "data")
-    with server as url:
-        migrate(url)
-        with upkeep(lambda: EmbeddedPostgres(data_dir=tmp_path / "data"), notes):
-            assert server.pid is not None
-            os.kill(server.pid, signal.SIGKILL)
-            eventually(lambda: not is_gone(url), what="the server is up again", timeout=PATIENCE)
+    with server as url, watched(lambda: EmbeddedPostgres(data_dir=tmp_path / "data"), notes):
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGKILL)
+        eventually(lambda: not is_gone(url), what="the server is up again", timeout=PATIENCE)
 
 
-def test_upkeep_tells_when_it_works_again(database_url: str) -> None:
-    notes, urls = list[str](), iter([NOWHERE])
+def test_a_server_that_does_not_start_is_told_once_and_so_is_its_start() -> None:
+    notes, tries = list[str](), iter([1, 2, 3])
 
-    with upkeep(lambda: nullcontext(next(urls, database_url)), notes):
+    @contextmanager
+    def reach() -> Iterator[str]:
+        if next(tries, None) is not None:
+            raise EmbeddedError("QH504", "no server can run here")
+        yield "here"
+
+    with watched(reach, notes):
         eventually(lambda: len(notes) == 2, what="both are told", timeout=PATIENCE)
 
-    assert notes[0].startswith("maintain() failed")
-    assert notes[1] == "maintain() works again."
+    assert notes[0].startswith("PostgreSQL does not start, and is tried again every 0.05 s: ")
+    assert notes[1] == "PostgreSQL runs again."
 
 
-def test_upkeep_rests_while_the_clock_is_set(database_url: str, conn: psycopg.Connection[Any]) -> None:
-    conn.execute("""select holdfast.create_queue('orders', '{"ttl": "1 day"}')""")
-    conn.execute("select holdfast.send('orders', '1')")
-    conn.execute("select holdfast.set_clock('2100-01-01Z')")
-    rounds = list[str]()
+def test_http_answers_and_upkeep_is_done_while_it_runs(empty_database_url: str, tmp_path: Path) -> None:
+    with started("up", "--json", "--port", "0", cwd=tmp_path, database_url=empty_database_url) as process:
+        reached = json.loads(read_until(process, "url"))["address"]
+        ready = httpx.get(f"{reached}/readyz", trust_env=False)
+        with psycopg.connect(empty_database_url, autocommit=True) as connection:
+            eventually(
+                lambda: connection.execute("select last_value > 0 from holdfast.maintained_at").fetchone()
+                == (True,),
+                what="maintain() was called",
+                timeout=PATIENCE,
+            )
 
-    def reach() -> AbstractContextManager[str]:
-        rounds.append(database_url)
-        return nullcontext(database_url)
-
-    with upkeep(reach, []):
-        eventually(lambda: len(rounds) > 3, what="some rounds have passed", timeout=PATIENCE)
-
-    assert conn.execute("select count(*) from holdfast.message").fetchone() == (1,)
-
-
-def test_upkeep_goes_on_until_it_is_over(database_url: str, conn: psycopg.Connection[Any]) -> None:
-    conn.execute("select holdfast.create_queue('orders')")
-    conn.execute("select holdfast.send('orders', '1')")
-    conn.execute("select holdfast.claim('orders', lease => '100 ms')")
-    notes = list[str]()
-
-    with upkeep(at(database_url), notes):
-        eventually(
-            lambda: conn.execute("select count(*) from holdfast.lease").fetchone() == (0,),
-            what="maintain took back what the lease held",
-            timeout=PATIENCE,
-        )
-
-    assert notes == []
-
-
-def test_upkeep_that_fails_is_tried_again_and_told_once() -> None:
-    notes, rounds = list[str](), list[str]()
-
-    def reach() -> AbstractContextManager[str]:
-        rounds.append("another")
-        return nullcontext(NOWHERE)
-
-    with upkeep(reach, notes):
-        eventually(lambda: len(rounds) > 4, what="it was tried again", timeout=PATIENCE)
-
-    assert len(notes) == 1
-    assert notes[0].startswith("maintain() failed, and is tried again every 0.05 s: ")
+    assert ready.status_code == 200

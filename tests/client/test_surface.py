@@ -50,6 +50,7 @@ FOR_BULK_ONLY |= {"scan", "scan_bounds", "check_redrive", "gather_staged", "redr
 FOR_BULK_ONLY |= {"begin_run", "report_run", "end_run", "writes", "put_rollups"}
 FOR_BULK_ONLY |= {"archive_days", "register_lake", "open_batch", "open_batches", "read_batch", "close_batch"}
 FOR_BULK_ONLY |= {"archived"}
+FOR_SERVERS_ONLY = {"maintain_in_turn"}
 OF_THE_CLIENT_ONLY = {"close", "transaction", "bulk_send"}
 FILLED_IN_BY_THE_CLIENT = {"alone"}
 WAITING = {"wait"}
@@ -61,7 +62,7 @@ def functions(conn: psycopg.Connection[Any]) -> dict[str, dict[str, str]]:
     return {
         name: dict(zip(arguments, types, strict=True))
         for name, arguments, types in found
-        if name not in FOR_TESTS_ONLY | FOR_BULK_ONLY
+        if name not in FOR_TESTS_ONLY | FOR_BULK_ONLY | FOR_SERVERS_ONLY
     }
 
 

@@ -57,6 +57,7 @@ SIGNATURES = {
     "log_delete": 'queue text, seqs bigint[]?, tag text?, before bigint?, "limit" integer = 10000',
     "log_stats": "queue text",
     "maintain": "budget interval = '00:00:00.1'::interval",
+    "maintain_in_turn": "every interval = '00:00:10'::interval, budget interval = '00:00:00.1'::interval",
     "message": "queue text, id bigint",
     "nack": "queue text, token bigint, ids bigint[]?, delay interval?, error text?, strict boolean = false",
     "next": "queue text, token bigint, max integer = 1, lease interval?, consumer text?,"
@@ -144,6 +145,7 @@ RESULTS = {
     " oldest_age interval, exact boolean)",
     "fast_mode": "void",
     "maintain": "jsonb",
+    "maintain_in_turn": "jsonb",
     "message": "SETOF holdfast.entry",
     "nack": "holdfast.settlement",
     "next": "SETOF holdfast.delivery",
@@ -492,7 +494,7 @@ def test_every_use_of_advisory_locks_has_a_class_of_its_own(
     }
     made_up = {name: taken for name, taken in takers.items() if taken - {f"holdfast.{c}()" for c in classes}}
 
-    assert len(set(numbers)) == len(classes) == 10
+    assert len(set(numbers)) == len(classes) == 11
     assert made_up == {"_lock_keys": {"class"}}
 
 

@@ -120,6 +120,7 @@ CALLS: dict[str, str] = {
     "log_stats": "'log'",
     "fast_mode": "",
     "maintain": "",
+    "maintain_in_turn": "",
     "message": "'q', 1",
     "nack": "'q', 1",
     "next": "'q', 1",

@@ -7,21 +7,19 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from types import FrameType, TracebackType
 from typing import Annotated
 
-import psycopg
 import typer
 from psycopg import conninfo
 
-from holdfast.client import Delivery, Holdfast, HoldfastError, QueueExistsError
+from holdfast.client import Delivery, Holdfast, QueueExistsError
 from holdfast.database import URL_VARIABLE, configured_url, database
 from holdfast.embedded import DEFAULT_DATA_DIR, EmbeddedError
 from holdfast.migrate import migrate
 
 from ._command import Invocation, command
+from ._revival import revived
 from .postgres import find_program
 from .serve import Host, Port, where, which
 
@@ -29,7 +27,6 @@ DEMO = "demo"
 OTHER = "orders"  # in the guide, where there is no demonstration
 SECRETS = {"password", "sslpassword"}
 UPKEEP_SECONDS = 10.0
-LAST_ROUND_SECONDS = 5.0  # how long a round that is on its way is waited for at the end
 GREETINGS = ({"hello": "world"}, {"hello": "again"}, {"good": "bye"})
 
 GUIDE = """\
@@ -76,9 +73,6 @@ Holdfast is in your database. Go on in another shell:
     export {URL_VARIABLE}={{url}}"""
 SECRET = "\n\nThe password is not shown: add it there, or keep it in ~/.pgpass."
 
-Reach = Callable[[], AbstractContextManager[str]]
-"""Gives the database's URL; an embedded server that has ended is started again by that."""
-
 Demo = Annotated[
     bool, typer.Option("--demo", help=f"Make the queue {DEMO} in a database of yours too, and try it.")
 ]
@@ -97,7 +91,9 @@ def up(invocation: Invocation, demo: Demo = False, host: Host = None, port: Port
     configured = configured_url(invocation.database_url)
     with Stop() as stop, database(invocation.database_url) as url:
         report = migrate(url)
-        settings = Settings(database_url=url, host=where(host), port=which(port))
+        settings = Settings(
+            database_url=url, host=where(host), port=which(port), upkeep=UPKEEP_SECONDS
+        )
         check(settings)
         listener = bind(settings.host, settings.port)
         reached = address(listener, settings)
@@ -113,10 +109,7 @@ def up(invocation: Invocation, demo: Demo = False, host: Host = None, port: Port
         made = tried is not None
         way = guide_to(url, reached, made=made) if configured else guide(url, reached)
         lines += [*describe(tried), "", way]
-        with (
-            serving(settings, listener),
-            kept_in_order(lambda: database(invocation.database_url), invocation.output.note),
-        ):
+        with serving(settings, listener), revived(invocation.database_url, invocation.output.note):
             invocation.output.document(document, "\n".join(lines))
             stop.wait()
         invocation.output.say("Stopping.")
@@ -202,46 +195,6 @@ def has_psql() -> bool:
 def quoted(url: str) -> str:
     """A word for the shell, always in quotes."""
     return "'" + url.replace("'", r"'\''") + "'"
-
-
-@contextmanager
-def kept_in_order(reach: Reach, note: Callable[[str], None]) -> Iterator[None]:
-    """Upkeep as long as the block lasts, in a thread: a server that does not answer delays no ending."""
-    over = threading.Event()
-    upkeep = threading.Thread(target=keep_in_order, args=(reach, over, note), name="upkeep", daemon=True)
-    upkeep.start()
-    try:
-        yield
-    finally:
-        over.set()
-        upkeep.join(timeout=LAST_ROUND_SECONDS)
-
-
-def keep_in_order(
-    reach: Reach, over: threading.Event, note: Callable[[str], None], every: float = UPKEEP_SECONDS
-) -> None:
-    """Do rounds of upkeep until it is over. What fails is tried again; it is told once, and its end too."""
-    told = None
-    while not over.wait(every):
-        problem = None
-        try:
-            with reach() as url, psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:
-                look_after(connection, over)
-        except (HoldfastError, EmbeddedError, psycopg.Error) as error:
-            problem = str(error).strip()
-        if problem != told and not over.is_set():
-            again = f"maintain() failed, and is tried again every {every:g} s: {problem}"
-            note(again if problem else "maintain() works again.")
-        told = problem
-
-
-def look_after(connection: psycopg.Connection[tuple[object, ...]], over: threading.Event) -> None:
-    """One round of upkeep. It rests while the clock is set: by that, everything would be over."""
-    if connection.execute("select holdfast._clock_is_set()").fetchone() == (True,):
-        return
-    client = Holdfast(connection=connection)
-    while not client.maintain()["done"] and not over.is_set():
-        pass
 
 
 class Stop:

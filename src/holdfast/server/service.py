@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -21,6 +21,7 @@ from .sends import Sends
 from .settings import Settings
 from .settlements import Settlements
 from .streams import Streams
+from .upkeep import Upkeep
 
 
 class Service:
@@ -50,7 +51,8 @@ class Service:
             self.bulletin.subscribe("holdfast_config", self.configs.forget)
             self.bulletin.start()
         try:
-            yield self
+            async with kept_in_order(self.engine, self.settings.upkeep):
+                yield self
         finally:
             await self.end()
             if self.bulletin is not None:
@@ -89,3 +91,16 @@ class Service:
         by_token = attrgetter("token")
         for token, group in groupby(sorted(deliveries, key=by_token), key=by_token):
             await self.settlements.settle("release", queue, token, [delivery.id for delivery in group])
+
+
+@asynccontextmanager
+async def kept_in_order(engine: Engine, every: float) -> AsyncIterator[None]:
+    """Upkeep as long as the block lasts; none if it is to be done every 0 seconds."""
+    upkeep = asyncio.create_task(Upkeep(engine, every).run(), name="holdfast-upkeep") if every else None
+    try:
+        yield
+    finally:
+        if upkeep is not None:
+            upkeep.cancel()
+            with suppress(asyncio.CancelledError):
+                await upkeep

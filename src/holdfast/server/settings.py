@@ -21,7 +21,7 @@ class Settings:
     pool_size: int = 8
     prepare: bool = False
     heartbeat: float = 15.0  # seconds between two signs of life in an event stream
-    upkeep: float = 10.0  # seconds between two rounds of maintain()
+    upkeep: float = 10.0  # seconds between two rounds of maintain(), of all servers together; 0: none
     cors: tuple[str, ...] = ()  # origins whose pages may call
     trust_proxy: bool = False
     tls_certificate: str | None = None  # files

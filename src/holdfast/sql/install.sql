@@ -970,6 +970,7 @@ comment on function holdfast._time is 'The time that a register holds';
 --   _mark_lock         lane id of a log                           read, for its pair of registers, for a moment
 --   _archive_lock      0                                          maintain, for the archive; never waited for
 --   _stage_lock        0                                          maintain, for staged messages; never waited for
+--   _turn_lock         0                                          maintain_in_turn; never waited for
 --   _grave_lock        hash of a queue's name                     who names a dead-letter queue (shared), or makes one strict
 --
 -- Lock order: lines, keys, idempotency keys, each by bucket; then lanes by id or priority; then the momentary ones,
@@ -1014,6 +1015,10 @@ comment on function holdfast._grave_lock is 'The class of the advisory locks on 
 create or replace function holdfast._stage_lock() returns int language sql immutable
   return 1215261805;
 comment on function holdfast._stage_lock is 'The class of the advisory lock on the upkeep of staged messages; the object is 0';
+
+create or replace function holdfast._turn_lock() returns int language sql immutable
+  return 1215261806;
+comment on function holdfast._turn_lock is 'The class of the advisory lock on the turn to maintain; the object is 0';
 
 -- 20_checks.sql
 -- Checks: what a caller may pass, and how it is told.
@@ -7793,6 +7798,10 @@ comment on function holdfast.read_archive is
 -- work behind. Steps for the whole database are listed in maintain(), those for each queue in _maintain_queue(), those that
 -- need the lane lock in _maintain_lane(): one line each.
 --
+-- maintain_in_turn() is for processes that each call it all the time: of any number of them one works at a time, and all
+-- together as often as one would. The election is a lock of the transaction, so it needs no session of its own (PgBouncer),
+-- and whoever dies in office has left it.
+--
 -- The audit turns every defect that could strand a message into a delay: a message behind the cursor that is in
 -- no lease and not due is made due.
 
@@ -8085,6 +8094,43 @@ begin
 end $$;
 comment on function holdfast.maintain is
   'Sweep, audit, expire, count and sample, lanes and queues in turn, for about so long; call it every few seconds, and again while done is false. found: messages that were stranded';
+
+create or replace function holdfast._maintain_due_in(every interval) returns interval language plpgsql volatile
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+  v_last timestamptz := holdfast._time(nullif(pg_sequence_last_value('holdfast.maintained_at'), 0));
+begin
+  -- A time to come was written while the clock was set.
+  return case when v_last between v_now - every and v_now then v_last + every - v_now else interval '0' end;
+end $$;
+comment on function holdfast._maintain_due_in is 'How long until maintain() is to be called again';
+
+create or replace function holdfast.maintain_in_turn(every interval default '10 s', budget interval default '100 ms') returns jsonb
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_due_in interval;
+  v_did jsonb;
+begin
+  if every is null or every < interval '0' or every > interval '1 day' then
+    perform holdfast._fail('QH422', 'every is out of range', format('Got %s.', coalesce(every::text, 'null')),
+      'maintain() is called every 0 seconds to 1 day.');
+  end if;
+  -- By a clock that is set, everything might be over: then there is no upkeep.
+  if holdfast._clock_is_set() or not pg_try_advisory_xact_lock(holdfast._turn_lock(), 0) then
+    return jsonb_build_object('ran', false, 'due_in', extract(epoch from every));
+  end if;
+  v_due_in := holdfast._maintain_due_in(every);
+  if v_due_in > interval '0' then
+    return jsonb_build_object('ran', false, 'due_in', extract(epoch from v_due_in));
+  end if;
+  v_did := holdfast.maintain(budget);
+  return v_did || jsonb_build_object('ran', true, 'due_in', case when (v_did ->> 'done')::boolean then extract(epoch from every) else 0 end);
+end $$;
+comment on function holdfast.maintain_in_turn is
+  'maintain(), unless somebody else is at it, or it was called less than every ago, or the clock is set. due_in: when to call again, in seconds';
 
 -- 86_pipeline.sql
 -- Pipelines: who runs, how far it is, how it ended.
@@ -9262,7 +9308,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '441c10349ddc9eb132002bcc22e37e37830722b2fc9d4ec98de8747b9f219386', false);
+values (0, 'functions', 'e32050bdc86d1f38c3c3a6db357b750a0388618cae77fbc9751df0e46089d5a5', false);
 \else
 do $install$
 begin
@@ -9284,7 +9330,7 @@ begin
             (13, '6fd8556a28c639a5d8ca0170da78ad03c97a848b47cfa50c7359db59f6c001b3'),
             (14, '076d5d1d5051bb57cb39ce732a7738081e0ab1271e8a7373d420003a2ea573d2'),
             (15, '9d7467fc342d7b3f377d403cb5c402ccfc67655910db9bbb5380ebb9ee8aff2e'),
-            (0, '441c10349ddc9eb132002bcc22e37e37830722b2fc9d4ec98de8747b9f219386')
+            (0, 'e32050bdc86d1f38c3c3a6db357b750a0388618cae77fbc9751df0e46089d5a5')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -13,6 +13,7 @@
 --   _mark_lock         lane id of a log                           read, for its pair of registers, for a moment
 --   _archive_lock      0                                          maintain, for the archive; never waited for
 --   _stage_lock        0                                          maintain, for staged messages; never waited for
+--   _turn_lock         0                                          maintain_in_turn; never waited for
 --   _grave_lock        hash of a queue's name                     who names a dead-letter queue (shared), or makes one strict
 --
 -- Lock order: lines, keys, idempotency keys, each by bucket; then lanes by id or priority; then the momentary ones,
@@ -57,3 +58,7 @@ comment on function holdfast._grave_lock is 'The class of the advisory locks on 
 create or replace function holdfast._stage_lock() returns int language sql immutable
   return 1215261805;
 comment on function holdfast._stage_lock is 'The class of the advisory lock on the upkeep of staged messages; the object is 0';
+
+create or replace function holdfast._turn_lock() returns int language sql immutable
+  return 1215261806;
+comment on function holdfast._turn_lock is 'The class of the advisory lock on the turn to maintain; the object is 0';

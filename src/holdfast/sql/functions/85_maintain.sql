@@ -5,6 +5,10 @@
 -- work behind. Steps for the whole database are listed in maintain(), those for each queue in _maintain_queue(), those that
 -- need the lane lock in _maintain_lane(): one line each.
 --
+-- maintain_in_turn() is for processes that each call it all the time: of any number of them one works at a time, and all
+-- together as often as one would. The election is a lock of the transaction, so it needs no session of its own (PgBouncer),
+-- and whoever dies in office has left it.
+--
 -- The audit turns every defect that could strand a message into a delay: a message behind the cursor that is in
 -- no lease and not due is made due.
 
@@ -297,3 +301,40 @@ begin
 end $$;
 comment on function holdfast.maintain is
   'Sweep, audit, expire, count and sample, lanes and queues in turn, for about so long; call it every few seconds, and again while done is false. found: messages that were stranded';
+
+create or replace function holdfast._maintain_due_in(every interval) returns interval language plpgsql volatile
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+  v_last timestamptz := holdfast._time(nullif(pg_sequence_last_value('holdfast.maintained_at'), 0));
+begin
+  -- A time to come was written while the clock was set.
+  return case when v_last between v_now - every and v_now then v_last + every - v_now else interval '0' end;
+end $$;
+comment on function holdfast._maintain_due_in is 'How long until maintain() is to be called again';
+
+create or replace function holdfast.maintain_in_turn(every interval default '10 s', budget interval default '100 ms') returns jsonb
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_due_in interval;
+  v_did jsonb;
+begin
+  if every is null or every < interval '0' or every > interval '1 day' then
+    perform holdfast._fail('QH422', 'every is out of range', format('Got %s.', coalesce(every::text, 'null')),
+      'maintain() is called every 0 seconds to 1 day.');
+  end if;
+  -- By a clock that is set, everything might be over: then there is no upkeep.
+  if holdfast._clock_is_set() or not pg_try_advisory_xact_lock(holdfast._turn_lock(), 0) then
+    return jsonb_build_object('ran', false, 'due_in', extract(epoch from every));
+  end if;
+  v_due_in := holdfast._maintain_due_in(every);
+  if v_due_in > interval '0' then
+    return jsonb_build_object('ran', false, 'due_in', extract(epoch from v_due_in));
+  end if;
+  v_did := holdfast.maintain(budget);
+  return v_did || jsonb_build_object('ran', true, 'due_in', case when (v_did ->> 'done')::boolean then extract(epoch from every) else 0 end);
+end $$;
+comment on function holdfast.maintain_in_turn is
+  'maintain(), unless somebody else is at it, or it was called less than every ago, or the clock is set. due_in: when to call again, in seconds';
