@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 import httpx
@@ -108,6 +108,17 @@ class Serve(Protocol):
     def __call__(self, **settings: Any) -> Caller: ...
 
 
+@contextmanager
+def served(settings: Settings) -> Iterator[Caller]:
+    """A server in a thread, and somebody to call it."""
+    with (
+        bind(settings.host, settings.port) as listener,
+        Caller(address(listener, settings)) as caller,
+        serving(settings, listener),
+    ):
+        yield caller
+
+
 @pytest.fixture
 def serve(database_url: str) -> Iterator[Serve]:
     """Starts servers in threads, which end with the test."""
@@ -115,10 +126,7 @@ def serve(database_url: str) -> Iterator[Serve]:
 
         def start(**given: Any) -> Caller:
             settings = Settings(**{"database_url": database_url, "port": 0, **given})
-            listener = stack.enter_context(bind(settings.host, settings.port))
-            caller = stack.enter_context(Caller(address(listener, settings)))
-            stack.enter_context(serving(settings, listener))
-            return caller
+            return stack.enter_context(served(settings))
 
         yield start
 

@@ -22,6 +22,8 @@ from holdfast.client import (
 RETRY_SECONDS = 1
 # invalid_datetime_format, datetime_field_overflow, interval_field_overflow: of durations alone.
 BAD_TIME = ("22007", "22008", "22015")
+# Of class 54: nested too deeply, or too much of something.
+TOO_MUCH = "54"
 # The server is starting, stopping, or out of room for connections.
 GOING = ("57P", "53300", "08")
 
@@ -56,6 +58,13 @@ def known(error: Exception) -> HoldfastError:
             f"{error.diag.message_primary}.",
             'Pass a number of seconds, or text such as "30 s" or "5 min".',
         )
+    if isinstance(error, psycopg.Error) and is_about_values(error):
+        return InvalidRequestError(
+            "QH911",
+            "PostgreSQL does not take a value of this request",
+            f"{error.diag.message_primary or error}.",
+            "The detail says what is wrong with it.",
+        )
     if isinstance(error, ValueError | TypeError) and error.__traceback__ is not None and is_refusal(error):
         return InvalidRequestError("QH911", str(error))
     logger.error("an error that nobody foresaw", exc_info=error)
@@ -67,6 +76,11 @@ def is_gone(error: Exception) -> bool:
     if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return False
     return error.sqlstate is None or error.sqlstate.startswith(GOING)
+
+
+def is_about_values(error: psycopg.Error) -> bool:
+    """Whether what was passed on from a request is at fault: a number out of range, text with NUL."""
+    return isinstance(error, psycopg.DataError) or (error.sqlstate or "").startswith(TOO_MUCH)
 
 
 def is_refusal(error: Exception) -> bool:

@@ -14,7 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from holdfast.client import HoldfastError, MethodNotAllowedError, NoSuchRouteError
+from holdfast.client import MethodNotAllowedError, NoSuchRouteError
+from holdfast.client._arguments import text
 
 from .answering import JsonResponse, error_response
 from .endpoint import Call, Endpoint
@@ -37,12 +38,14 @@ def make_app(settings: Settings) -> Starlette:
             yield
 
     cors = Middleware(CORSMiddleware, allow_origins=settings.cors, allow_methods=["*"], allow_headers=["*"])
-    return Starlette(
-        routes=[as_route(endpoint) for endpoint in endpoints()],
+    app = Starlette(
+        routes=routes(),
         lifespan=lifespan,
         middleware=[Middleware(Frame), *([cors] if settings.cors else [])],
         exception_handlers={HTTPException: refuse_path, Exception: refuse},
     )
+    app.router.redirect_slashes = False  # a path with a slash too many is another path
+    return app
 
 
 def endpoints() -> Iterable[Endpoint]:
@@ -50,9 +53,29 @@ def endpoints() -> Iterable[Endpoint]:
     return (endpoint for book in BOOKS for endpoint in book.endpoints)
 
 
-def as_route(endpoint: Endpoint) -> Route:
-    """An endpoint as Starlette takes it."""
-    return Route(endpoint.path, handler(endpoint), methods=[endpoint.method], name=endpoint.name)
+def routes() -> list[Route]:
+    """One route for each path, so that a method it does not take is told all that it takes."""
+    by_path: dict[str, dict[str, Handle]] = {}
+    for endpoint in endpoints():
+        by_path.setdefault(endpoint.path, {})[endpoint.method] = handler(endpoint)
+    return [as_route(path, handlers) for path, handlers in by_path.items()]
+
+
+def as_route(path: str, handlers: dict[str, Handle]) -> Route:
+    """The handlers of one path, by method: HEAD is a GET without the body, OPTIONS tells the methods."""
+    if "GET" in handlers:
+        handlers["HEAD"] = handlers["GET"]
+    allowed = ", ".join(sorted([*handlers, "OPTIONS"]))
+
+    async def tell(request: Request) -> Response:
+        return Response(status_code=204, headers={"Allow": allowed})
+
+    handlers["OPTIONS"] = tell
+
+    async def handle(request: Request) -> Response:
+        return await handlers[request.method](request)
+
+    return Route(path, handle, methods=list(handlers))
 
 
 def handler(endpoint: Endpoint) -> Handle:
@@ -62,7 +85,8 @@ def handler(endpoint: Endpoint) -> Handle:
         service: Service = request.app.state.service
         try:
             service.refuse_if_ending()
-            queue: str = request.path_params.get("queue", "")
+            check_path(request)
+            queue = text("queue", request.path_params.get("queue", ""))
             caller = await service.door.admit(request, endpoint.scope, queue)
             asked = await understood(endpoint, request, service.settings.max_body)
             answer = await endpoint.handler(Call(service, request, caller, asked, queue))
@@ -91,20 +115,30 @@ async def understood(endpoint: Endpoint, request: Request, most: int) -> Any:
     return None
 
 
+def check_path(request: Request) -> None:
+    """A slash that came as %2F is part of a name, and no name has one: it leads nowhere."""
+    raw: bytes = request.scope["raw_path"]
+    path: str = request.scope["path"]
+    if b"%" in raw and raw.count(b"/") != path.count("/"):
+        raise nothing_there(path)
+
+
+def nothing_there(path: str) -> NoSuchRouteError:
+    """The refusal of a path."""
+    return NoSuchRouteError("QH914", "nothing is at this path", f"Got {path[:200]!r}.", "See /docs.")
+
+
 async def refuse_path(request: Request, error: Exception) -> Response:
     """A path or a method that is not there."""
     assert isinstance(error, HTTPException)
-    if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
-        refusal: HoldfastError = MethodNotAllowedError(
-            "QH915", "the path does not take this method", f"It takes {allowed}."
-        )
-        response = error_response(refusal)
-        response.headers["Allow"] = allowed
-        return response
-    return error_response(
-        NoSuchRouteError("QH914", "nothing is at this path", f"Got {request.url.path[:200]!r}.", "See /docs.")
+    if error.status_code != 405:
+        return error_response(nothing_there(request.scope["path"]))
+    allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
+    response = error_response(
+        MethodNotAllowedError("QH915", "the path does not take this method", f"It takes {allowed}.")
     )
+    response.headers["Allow"] = allowed
+    return response
 
 
 async def refuse(request: Request, error: Exception) -> Response:

@@ -33,11 +33,10 @@ class Frame:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = message["headers"]
-                names = {name for name, _ in headers}
-                headers.extend(HEADERS)
-                if b"cache-control" not in names:
-                    headers.append((b"cache-control", b"no-store"))
+                # A list of its own: a response may be sent several times.
+                message["headers"] = [*message["headers"], *HEADERS]
+                if not any(name == b"cache-control" for name, _ in message["headers"]):
+                    message["headers"].append((b"cache-control", b"no-store"))
             await send(message)
 
         try:

@@ -6,6 +6,7 @@ import re
 import zlib
 from functools import cache
 from typing import Any
+from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -20,12 +21,14 @@ from holdfast.client import (
 JSON = "application/json"
 GZIP_WINDOW = 16 + zlib.MAX_WBITS
 PLACE = re.compile(r"^(?P<what>.*) - at `\$\.?(?P<where>.*)`$", re.DOTALL)
+# What msgspec says of a field that is not known, or not there: it has the name, and not the place.
+NAMED = re.compile(r"(?P<what>unknown|missing required) field `(?P<name>.*)`$", re.DOTALL)
+SEVERAL = "ids"  # the one parameter of a query that may come several times
 
 
 async def read_body(request: Request, most: int) -> bytes:
     """The body, unpacked; at most so many bytes before and after that."""
-    declared = request.headers.get("content-length", "0")
-    if not declared.isdigit() or int(declared) > most:
+    if int(request.headers.get("content-length", "0")) > most:  # a number: else it would not have come here
         raise too_large(most)
     chunks, size = [], 0
     try:
@@ -61,8 +64,9 @@ def unpacked(body: bytes, encoding: str, most: int) -> bytes:
         raise MalformedRequestError("QH910", "the body is not gzip", str(error)) from error
     if len(plain) > most:
         raise too_large(most)
-    if not unpacker.eof:
-        raise MalformedRequestError("QH910", "the body is not whole", "Its gzip ends before its end.")
+    if not unpacker.eof or unpacker.unused_data:
+        found = "There is more behind its gzip." if unpacker.eof else "Its gzip ends before its end."
+        raise MalformedRequestError("QH910", "the body is not whole", found)
     return plain
 
 
@@ -87,6 +91,7 @@ def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 def parse_body(body: bytes, kind: Any) -> Any:
     """A body as a value; an empty one is one without fields."""
     try:
+        body.decode()  # also what is passed on as it came
         return decoder(kind).decode(body or b"{}")
     except msgspec.ValidationError as error:
         raise invalid(error, "body") from error
@@ -98,23 +103,37 @@ def parse_body(body: bytes, kind: Any) -> Any:
 
 def parse_query(request: Request, kind: type[Any]) -> Any:
     """The query as a value; what may come several times is a list."""
-    given: dict[str, Any] = {}
-    for name, value in request.query_params.multi_items():
-        given.setdefault(name, []).append(value)
-    plain = {name: values if name == "ids" else values[-1] for name, values in given.items()}
     try:
-        return msgspec.convert(plain, kind, strict=False)
+        return msgspec.convert(parameters(request.scope["query_string"]), kind, strict=False)
     except msgspec.ValidationError as error:
         raise invalid(error, "query") from error
+    except UnicodeDecodeError as error:
+        raise MalformedRequestError("QH910", "the query is not UTF-8", f"{error}.") from error
+
+
+def parameters(query: bytes) -> dict[str, str | list[str]]:
+    """The parameters of a query, by name."""
+    given: dict[str, list[str]] = {}
+    for name, value in parse_qsl(query.decode(), keep_blank_values=True, errors="strict"):
+        given.setdefault(name, []).append(value)
+    for name, values in given.items():
+        if len(values) > 1 and name != SEVERAL:
+            raise refused_field(name, f"It is given {len(values)} times.")
+    return {name: values if name == SEVERAL else values[0] for name, values in given.items()}
 
 
 def invalid(error: msgspec.ValidationError, where: str) -> InvalidRequestError:
     """The refusal of a field: which one, what was expected, and what was found."""
     found = PLACE.match(str(error))
     what, place = (found["what"], found["where"]) if found else (str(error), "")
+    if named := NAMED.search(what):
+        place = f"{place}.{named['name']}".lstrip(".")
+        what = "There is no such field" if named["what"] == "unknown" else "It is missing"
+    return refused_field(place or f"the {where}", f"{what}.".replace("`", ""))
+
+
+def refused_field(name: str, detail: str) -> InvalidRequestError:
+    """The refusal of a field, by its name."""
     return InvalidRequestError(
-        "QH911",
-        f"the {where} is not as it should be" if not place else f"bad value for {place}",
-        f"{what}.".replace("`", ""),
-        "See /docs for what this route takes.",
+        "QH911", f"bad value for {name[:200]}", detail[:1000], "See /docs for what this route takes."
     )

@@ -1,4 +1,7 @@
-"""The bodies and queries of the native API. A field that is not named here is refused."""
+"""The bodies and queries of the native API. A field that is not named here is refused.
+
+Ranges that the engine checks, with errors of its own, are only told here, for the OpenAPI document.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,15 @@ from msgspec import Meta, Raw
 MOST_MESSAGES = 1_000  # in one request
 LONGEST_WAIT = 30.0  # seconds
 
+SMALLEST, LARGEST = -(2**31), 2**31 - 1  # of an integer of PostgreSQL's
+ANY_BUT_NUL = r"^[^\x00]*$"  # PostgreSQL stores no NUL
+
+
+def whole(least: int, most: int) -> Meta:
+    """A number of PostgreSQL's; the range is the engine's to check."""
+    return Meta(ge=SMALLEST, le=LARGEST, extra_json_schema={"minimum": least, "maximum": most})
+
+
 Id: TypeAlias = (
     Annotated[str, Meta(pattern="^[0-9]{1,19}$")] | Annotated[int, Meta(ge=0, le=9223372036854775807)]
 )
@@ -21,7 +33,10 @@ Duration: TypeAlias = (
     | Annotated[str, Meta(description='Text such as "5 min".', max_length=100)]
 )
 Instant: TypeAlias = Annotated[datetime, Meta(tz=True)]
-Text: TypeAlias = Annotated[str, Meta(max_length=200)]
+Word: TypeAlias = Annotated[str, Meta(pattern=ANY_BUT_NUL)]
+Text: TypeAlias = Annotated[str, Meta(pattern=ANY_BUT_NUL, extra_json_schema={"maxLength": 200})]
+Max: TypeAlias = Annotated[int, Meta(ge=SMALLEST, le=MOST_MESSAGES, extra_json_schema={"minimum": 1})]
+Limited: TypeAlias = Annotated[int, whole(1, 10_000)]
 Config: TypeAlias = dict[str, Any]
 
 
@@ -35,15 +50,15 @@ class NewMessage(Body, kw_only=True):
     payload: Raw = Raw()
     body: Annotated[str, Meta(description="Bytes in base64, in place of a payload.")] | None = None
     content_type: Text | None = None
-    headers: dict[str, Any] | None = None
-    priority: Annotated[int, Meta(ge=0, le=10)] | None = None
+    headers: dict[str, Raw] | None = None
+    priority: Annotated[int, whole(0, 10)] | None = None
     delay: Duration | None = None
     deliver_at: Instant | None = None
     ttl: Duration | None = None
     expires_at: Instant | None = None
     correlation_id: UUID | None = None
     tag: Text | None = None
-    max_deliveries: Annotated[int, Meta(ge=0, le=1000)] | None = None
+    max_deliveries: Annotated[int, whole(0, 1_000)] | None = None
     ordering_key: Text | None = None
     key: Text | None = None
     idempotency_key: Text | None = None
@@ -58,7 +73,7 @@ class Send(Body):
 class Claim(Body, kw_only=True):
     """What to claim, for how long, and how long to wait for it."""
 
-    max: Annotated[int, Meta(ge=1, le=MOST_MESSAGES)] = 1
+    max: Max = 1
     lease: Duration | None = None
     consumer: Text | None = None
     wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT, description="Seconds.")] = 0.0
@@ -68,7 +83,7 @@ class Next(Body, kw_only=True):
     """The token to ack, and what to claim."""
 
     token: Id
-    max: Annotated[int, Meta(ge=1, le=MOST_MESSAGES)] = 1
+    max: Max = 1
     lease: Duration | None = None
     consumer: Text | None = None
     strict: bool = False
@@ -88,7 +103,7 @@ class Nack(Body, kw_only=True):
     token: Id
     ids: Ids | None = None
     delay: Duration | None = None
-    error: Annotated[str, Meta(max_length=100_000)] | None = None
+    error: Annotated[str, Meta(max_length=100_000, pattern=ANY_BUT_NUL)] | None = None
     strict: bool = False
 
 
@@ -104,7 +119,7 @@ class Extend(Body, kw_only=True):
 class Work(Body, kw_only=True):
     """How many messages a stream keeps in flight, for how long each, and for whom."""
 
-    max: Annotated[int, Meta(ge=1, le=MOST_MESSAGES)] = 1
+    max: Max = 1
     lease: Duration | None = None
     consumer: Text | None = None
 
@@ -112,8 +127,8 @@ class Work(Body, kw_only=True):
 class Browse(Body, kw_only=True):
     """Which messages to look at."""
 
-    state: str | None = None
-    limit: Annotated[int, Meta(ge=1)] | None = None
+    state: Word | None = None
+    limit: Limited | None = None
     after: Id | None = None
 
 
@@ -122,7 +137,7 @@ class Archive(Body, kw_only=True, rename={"from_": "from"}):
 
     from_: Instant | None = None
     to: Instant | None = None
-    limit: Annotated[int, Meta(ge=1)] | None = None
+    limit: Limited | None = None
     after: Id | None = None
 
 
@@ -147,7 +162,7 @@ class Claims(Body):
 class Limit(Body, kw_only=True):
     """How many."""
 
-    limit: Annotated[int, Meta(ge=1)] | None = None
+    limit: Limited | None = None
 
 
 class Period(Body, kw_only=True):
@@ -163,14 +178,14 @@ class Rollups(Body, kw_only=True):
     since: Instant | None = None
     until: Instant | None = None
     bucket: Duration | None = None
-    limit: Annotated[int, Meta(ge=1)] | None = None
+    limit: Limited | None = None
 
 
 class Runs(Body, kw_only=True):
     """Of which pipeline, how many."""
 
-    pipeline: str | None = None
-    limit: Annotated[int, Meta(ge=1)] | None = None
+    pipeline: Word | None = None
+    limit: Limited | None = None
 
 
 class Discard(Body):
@@ -189,7 +204,7 @@ class Unblock(Body, kw_only=True):
     """Which ordering key to let go on, and how."""
 
     key: Text | None = None
-    how: str = "retry"
+    how: Word = "retry"
 
 
 class Redrive(Body, kw_only=True):
@@ -197,7 +212,7 @@ class Redrive(Body, kw_only=True):
 
     ids: Ids | None = None
     filter: dict[str, Any] | None = None
-    limit: Annotated[int, Meta(ge=1)] | None = None
+    limit: Limited | None = None
     target: Text | None = None
 
 
@@ -206,8 +221,8 @@ class Replay(Body, kw_only=True, rename={"from_": "from"}):
 
     from_: Instant | None = None
     to: Instant | None = None
-    outcomes: list[str] | None = None
-    limit: Annotated[int, Meta(ge=1)] | None = None
+    outcomes: list[Word] | None = None
+    limit: Limited | None = None
     target: Text | None = None
     after: Id | None = None
 
@@ -215,24 +230,24 @@ class Replay(Body, kw_only=True, rename={"from_": "from"}):
 class Purge(Body, kw_only=True):
     """Which messages to end, by their state."""
 
-    states: list[str]
-    limit: Annotated[int, Meta(ge=1)] | None = None
+    states: list[Word]
+    limit: Limited | None = None
 
 
 class Read(Body, kw_only=True):
     """From where to read a log."""
 
     after: Id = 0
-    limit: Annotated[int, Meta(ge=1)] | None = None
+    limit: Limited | None = None
 
 
 class LogDelete(Body, kw_only=True):
     """Which records of a log to delete."""
 
     seqs: Ids | None = None
-    tag: str | None = None
+    tag: Word | None = None
     before: Id | None = None
-    limit: Annotated[int, Meta(ge=1)] | None = None
+    limit: Limited | None = None
 
 
 class TakeRate(Body, kw_only=True):
@@ -240,8 +255,8 @@ class TakeRate(Body, kw_only=True):
 
     limiter: Text
     rate: float
-    burst: int | None = None
-    want: int = 1
+    burst: Annotated[int, whole(1, 1_000_000)] | None = None
+    want: Annotated[int, whole(0, 1_000_000)] = 1
     partial: bool = False
 
 
@@ -254,7 +269,7 @@ class Maintain(Body, kw_only=True):
 class Repair(Body, kw_only=True):
     """What to start afresh."""
 
-    queue: str | None = None
+    queue: Word | None = None
     unreadable_only: bool = False
 
 

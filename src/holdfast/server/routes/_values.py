@@ -11,20 +11,25 @@ from holdfast.wire.requests import Duration, Id
 LARGEST = 2**63 - 1
 
 
-def number(id: Id) -> int:
+def number(id: Id, name: str = "id") -> int:
     """An id as a number."""
     value = int(id)
     if value > LARGEST:
-        raise InvalidRequestError("QH911", "an id is out of range", f"Got {value}.", "Ids have 63 bits.")
+        raise InvalidRequestError("QH911", f"bad value for {name}", f"Got {value}.", "Ids have 63 bits.")
     return value
 
 
-def numbers(ids: list[Id] | None) -> list[int] | None:
+def number_or_none(id: Id | None, name: str) -> int | None:
+    """An id as a number; None stays."""
+    return None if id is None else number(id, name)
+
+
+def numbers(ids: list[Id] | None, name: str = "ids") -> list[int] | None:
     """Ids as numbers; None stays."""
-    return None if ids is None else [number(id) for id in ids]
+    return None if ids is None else [number(id, name) for id in ids]
 
 
-def span(duration: Duration | None) -> timedelta | None:
+def span(duration: Duration | None, name: str) -> timedelta | None:
     """A length of time, given in seconds or as text."""
     if duration is None:
         return None
@@ -33,7 +38,7 @@ def span(duration: Duration | None) -> timedelta | None:
     except (OverflowError, ValueError) as error:
         raise InvalidRequestError(
             "QH911",
-            "this is no length of time",
-            f"Got {duration!r}.",
+            f"bad value for {name}",
+            f"{duration!r} is no length of time.",
             'Pass a number of seconds, or text such as "250 ms", "30 s" or "5 min".',
         ) from error

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from holdfast.client import Settlement
 from holdfast.server.endpoint import ADMIN, CONSUME, READ, Book, Call
-from holdfast.server.sse import EventStream, check_accepts, while_there
+from holdfast.server.sse import MEDIA, EventStream, check_accepts, while_there
 from holdfast.server.streams import Stream
 from holdfast.wire import requests as wire
 from holdfast.wire.routes import QUEUE
@@ -26,7 +26,7 @@ async def claim(call: Call[wire.Claim]) -> object:
     asked = call.asked
     await call.service.limit("claim", call.queue)
     claiming = call.service.desks.claim(
-        call.queue, asked.max, lease=span(asked.lease), consumer=asked.consumer, wait=asked.wait
+        call.queue, asked.max, lease=span(asked.lease, "lease"), consumer=asked.consumer, wait=asked.wait
     )
     found = await (while_there(call.request, claiming) if asked.wait else claiming)
     return GONE if found is None else found
@@ -39,9 +39,9 @@ async def next(call: Call[wire.Next]) -> object:
     await call.service.limit("claim", call.queue)
     return await call.service.engine.next(
         call.queue,
-        number(asked.token),
+        number(asked.token, "token"),
         asked.max,
-        lease=span(asked.lease),
+        lease=span(asked.lease, "lease"),
         consumer=asked.consumer,
         strict=asked.strict,
     )
@@ -62,13 +62,13 @@ async def release(call: Call[wire.Settle]) -> object:
 @book.verb(CONSUME)
 async def nack(call: Call[wire.Nack]) -> object:
     """Failed: deliver again later, or move to the dead letters."""
-    return await settled(call, "nack", span(call.asked.delay), call.asked.error)
+    return await settled(call, "nack", span(call.asked.delay, "delay"), call.asked.error)
 
 
 @book.verb(CONSUME)
 async def extend(call: Call[wire.Extend]) -> object:
     """Hold messages longer: the lease counts from now."""
-    return await settled(call, "extend", span(call.asked.lease))
+    return await settled(call, "extend", span(call.asked.lease, "lease"))
 
 
 async def settled(
@@ -80,7 +80,7 @@ async def settled(
     return await call.service.settlements.settle(
         verb,
         call.queue,
-        number(asked.token),
+        number(asked.token, "token"),
         numbers(asked.ids),
         strict=asked.strict,
         options=options,
@@ -91,17 +91,20 @@ async def settled(
 async def work(call: Call[wire.Work]) -> Response:
     """Have messages pushed, as server-sent events; whatever is in flight is released on disconnect."""
     check_accepts(call.request)
-    await call.service.limit("claim", call.queue)
     asked = call.asked
+    lease = span(asked.lease, "lease")
+    await call.service.limit("claim", call.queue)
     await call.service.engine.queue_stats(call.queue)  # a queue that is not there is an ordinary error
-    stream = Stream(call.service, call.queue, asked.max, span(asked.lease), asked.consumer)
+    if call.request.method == "HEAD":
+        return Response(media_type=MEDIA)
+    stream = Stream(call.service, call.queue, asked.max, lease, asked.consumer)
     return EventStream(stream.events())
 
 
 @book.verb(CONSUME)
 async def held(call: Call[wire.Held]) -> object:
     """What a token still holds."""
-    return await call.service.engine.held(call.queue, number(call.asked.token))
+    return await call.service.engine.held(call.queue, number(call.asked.token, "token"))
 
 
 @book.verb(CONSUME)

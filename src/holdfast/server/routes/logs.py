@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.server.endpoint import ADMIN, CONSUME, READ, Book, Call
 from holdfast.wire import requests as wire
 
-from ._values import number, numbers
+from ._values import number, number_or_none, numbers
 
 book = Book("logs")
 
@@ -13,16 +13,17 @@ book = Book("logs")
 @book.verb(CONSUME)
 async def read(call: Call[wire.Read]) -> object:
     """The records of a log behind a sequence number, in order."""
-    return await call.service.engine.read(call.queue, number(call.asked.after), limit=call.asked.limit)
+    after = number(call.asked.after, "after")
+    return await call.service.engine.read(call.queue, after, limit=call.asked.limit)
 
 
 @book.verb(ADMIN)
 async def log_delete(call: Call[wire.LogDelete]) -> object:
     """Delete records by sequence number, by tag, or all before one."""
     asked = call.asked
-    before = None if asked.before is None else number(asked.before)
+    before = number_or_none(asked.before, "before")
     return await call.service.engine.log_delete(
-        call.queue, numbers(asked.seqs), tag=asked.tag, before=before, limit=asked.limit
+        call.queue, numbers(asked.seqs, "seqs"), tag=asked.tag, before=before, limit=asked.limit
     )
 
 

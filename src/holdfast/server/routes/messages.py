@@ -9,7 +9,7 @@ from holdfast.server.endpoint import ADMIN, READ, SEND, Book, Call
 from holdfast.wire.requests import Browse, Discard, DiscardKey, NewMessage, Send
 from holdfast.wire.routes import DISCARDED, MESSAGES
 
-from ._values import number, numbers
+from ._values import number, number_or_none, numbers
 
 LONGEST_KEY = 200
 
@@ -20,7 +20,7 @@ book = Book("messages")
 async def send(call: Call[Send]) -> object:
     """Send messages: all of them, or none."""
     messages = call.asked.messages
-    if key := call.request.headers.get("idempotency-key"):
+    if (key := call.request.headers.get("idempotency-key")) is not None:
         messages = with_key(messages, key)
     await call.service.limit("send", call.queue)
     return await call.service.sends.send(call.queue, messages)
@@ -46,7 +46,7 @@ def with_key(messages: list[NewMessage], key: str) -> list[NewMessage]:
 async def browse(call: Call[Browse]) -> object:
     """Look at messages by their state, without claiming them."""
     asked = call.asked
-    after = None if asked.after is None else number(asked.after)
+    after = number_or_none(asked.after, "after")
     return await call.service.engine.browse(call.queue, asked.state, limit=asked.limit, after=after)
 
 

@@ -41,7 +41,7 @@ async def sweep(call: Call[None]) -> object:
 @book.verb(ADMIN)
 async def maintain(call: Call[wire.Maintain]) -> object:
     """A round of upkeep; the server does it by itself."""
-    return await call.service.engine.maintain(span(call.asked.budget))
+    return await call.service.engine.maintain(span(call.asked.budget, "budget"))
 
 
 @book.verb(ADMIN)

@@ -6,7 +6,7 @@ from holdfast.server.auth import require
 from holdfast.server.endpoint import ADMIN, READ, Book, Call
 from holdfast.wire import requests as wire
 
-from ._values import number, numbers, span
+from ._values import number_or_none, numbers, span
 
 book = Book("reports")
 
@@ -38,7 +38,7 @@ async def rollups(call: Call[wire.Rollups]) -> object:
         call.queue,
         asked.since,
         asked.until,
-        span(asked.bucket),
+        span(asked.bucket, "bucket"),
         asked.limit,
     )
 
@@ -53,7 +53,7 @@ async def runs(call: Call[wire.Runs]) -> object:
 async def read_archive(call: Call[wire.Archive]) -> object:
     """What ended and is kept, the first to end first."""
     asked = call.asked
-    after = None if asked.after is None else number(asked.after)
+    after = number_or_none(asked.after, "after")
     return await call.service.engine.read_archive(
         call.queue, asked.from_, asked.to, limit=asked.limit, after=after
     )
@@ -74,7 +74,7 @@ async def replay(call: Call[wire.Replay]) -> object:
     """Send messages of the archive once more."""
     asked = call.asked
     require_target(call, asked.target)
-    after = None if asked.after is None else number(asked.after)
+    after = number_or_none(asked.after, "after")
     return await call.service.engine.replay(
         call.queue,
         asked.from_,
