@@ -373,6 +373,8 @@ MIGRATIONS = (
     "0011_replays",
     "0012_stages",
     "0013_rollups",
+    "0014_cohorts",
+    "0015_keys",
 )
 
 

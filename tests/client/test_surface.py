@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import (
     Allowance,
+    ApiKey,
     AsyncHoldfast,
     Claim,
     Delivery,
@@ -50,9 +51,10 @@ FOR_BULK_ONLY |= {"scan", "scan_bounds", "check_redrive", "gather_staged", "redr
 FOR_BULK_ONLY |= {"begin_run", "report_run", "end_run", "writes", "put_rollups"}
 FOR_BULK_ONLY |= {"archive_days", "register_lake", "open_batch", "open_batches", "read_batch", "close_batch"}
 FOR_BULK_ONLY |= {"archived"}
-FOR_SERVERS_ONLY = {"maintain_in_turn"}
+# For servers, which let callers in and claim for many of them at once: holdfast.server calls them itself.
+FOR_SERVERS_ONLY = {"find_key", "begin_login", "touch_keys", "has_keys", "claim_cohort", "maintain_in_turn"}
 OF_THE_CLIENT_ONLY = {"close", "transaction", "bulk_send"}
-FILLED_IN_BY_THE_CLIENT = {"alone"}
+FILLED_IN_BY_THE_CLIENT = {"alone", "prefix", "hash"}
 WAITING = {"wait"}
 
 
@@ -120,6 +122,7 @@ def test_arguments_without_a_default_are_those_that_may_not_be_none(conn: psycop
         (Record, "select * from holdfast.read('q')"),
         (LogStats, "select * from holdfast.log_stats('log')"),
         (Allowance, "select * from holdfast.take_rate('a', 1)"),
+        (ApiKey, "select * from holdfast.keys()"),
     ],
 )
 def test_values_have_the_columns_of_their_functions(

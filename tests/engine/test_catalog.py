@@ -31,15 +31,20 @@ SIGNATURES = {
     "archive_days": "queues text[]?, until timestamptz?",
     "archived": "queues text[]?, since timestamptz?, until timestamptz?",
     "begin_run": "pipeline text, parameters jsonb = '{}'::jsonb, exclusive text?",
+    "begin_login": "hash bytea, token bytea, lasts interval = '00:15:00'::interval",
     "blocked_keys": 'queue text, "limit" integer = 100',
     "browse": "queue text, state text = 'ready'::text, \"limit\" integer = 100, after bigint?",
     "check_redrive": "queue text, stage bigint, columns text[], target text?, after bigint = 0",
     "check_staged": "queue text, stage bigint, after bigint = 0",
     "claim": "queue text, max integer = 1, lease interval?, consumer text?, alone boolean = false",
+    "claim_cohort": "queue text, maxes integer[], leases interval[]?, consumers text[]?,"
+    " alone boolean = false",
     "claims": "queue text, consumer text",
     "close_batch": "batch bigint, ids bigint[], checksums bigint[], keep boolean = false",
     "configure_defaults": "config jsonb",
     "configure_queue": "queue text, config jsonb",
+    "create_key": "name text, prefix text, hash bytea, scopes text[], queues text[] = '{*}'::text[],"
+    " expires_in interval?, rate double precision?, burst integer?",
     "create_queue": "queue text, config jsonb = '{}'::jsonb",
     "discard": "queue text, ids bigint[]",
     "discard_key": "queue text, key text",
@@ -47,10 +52,13 @@ SIGNATURES = {
     "drop_staged": "run text",
     "end_run": "run_id bigint, state text, figures jsonb?, error text?",
     "extend": "queue text, token bigint, lease interval?, ids bigint[]?, strict boolean = false",
+    "find_key": "hash bytea",
     "gather_staged": "stages bigint[], messages bigint",
+    "has_keys": "",
     "held": "queue text, token bigint",
     "holders": "queue text, ids bigint[]",
     "json_errors": "texts text[]",
+    "keys": "",
     "leases": 'queue text, "limit" integer = 100',
     "listen": "queue text, patience interval = '00:00:30'::interval",
     "fast_mode": "",
@@ -87,6 +95,8 @@ SIGNATURES = {
     "replay_staged": "queue text, write_id text, stages bigint[], messages bigint",
     "report_run": "run_id bigint, step text?, done bigint?, total bigint?",
     "resume_queue": "queue text",
+    "revoke_key": "id bigint",
+    "rotate_key": "id bigint, prefix text, hash bytea, grace interval = '00:00:00'::interval",
     "rollups": "queue text, since timestamptz?, until timestamptz?, bucket interval = '01:00:00'::interval,"
     ' "limit" integer = 1000',
     "runs": 'pipeline text?, "limit" integer = 100',
@@ -107,6 +117,7 @@ SIGNATURES = {
     "sweep": "queue text",
     "take_rate": "limiter text, rate double precision, burst integer?, want integer = 1,"
     " partial boolean = false",
+    "touch_keys": "ids bigint[]",
     "unblock": "queue text, key text?, how text = 'retry'::text",
     "why": "queue text",
     "writes": "queue text, prefix text, \"limit\" integer = 1000, after text = ''::text",
@@ -117,16 +128,19 @@ RESULTS = {
     "archive_days": "TABLE(queue text, day date, messages bigint)",
     "archived": "TABLE(queue text, lake uuid, place text, messages bigint, first_at timestamptz,"
     " last_at timestamptz)",
+    "begin_login": "timestamptz",
     "begin_run": "bigint",
     "blocked_keys": "TABLE(key text, head bigint, since timestamptz, waiting bigint, reason text)",
     "browse": "SETOF holdfast.entry",
     "check_redrive": "TABLE(n bigint, code text, message text)",
     "check_staged": "TABLE(n bigint, code text, message text)",
     "claim": "SETOF holdfast.delivery",
+    "claim_cohort": "SETOF holdfast.cohort_delivery",
     "claims": "TABLE(token bigint, messages integer, first_id bigint, last_id bigint, deadline timestamptz)",
     "close_batch": "bigint",
     "configure_defaults": "jsonb",
     "configure_queue": "jsonb",
+    "create_key": "bigint",
     "create_queue": "boolean",
     "discard": "bigint[]",
     "discard_key": "bigint[]",
@@ -134,10 +148,13 @@ RESULTS = {
     "drop_staged": "bigint",
     "end_run": "boolean",
     "extend": "holdfast.settlement",
+    "find_key": "SETOF holdfast.api_key_info",
     "gather_staged": "bigint",
+    "has_keys": "boolean",
     "held": "SETOF holdfast.delivery",
     "holders": "TABLE(id bigint, token bigint, consumer text, deadline timestamptz)",
     "json_errors": "TABLE(n bigint, message text)",
+    "keys": "SETOF holdfast.api_key_info",
     "leases": "TABLE(consumer text, priority integer, messages integer, deadline timestamptz)",
     "listen": "text",
     "log_delete": "bigint",
@@ -170,6 +187,8 @@ RESULTS = {
     "replay_staged": "TABLE(sent bigint, repeated boolean)",
     "report_run": "boolean",
     "resume_queue": "boolean",
+    "revoke_key": "boolean",
+    "rotate_key": "boolean",
     "rollups": "TABLE(start timestamptz, sent bigint, done bigint, failed bigint, dead bigint,"
     " expired bigint, discarded bigint, retries bigint, waiting_count bigint,"
     " waiting_p50 double precision, waiting_p95 double precision, waiting_p99 double precision,"
@@ -189,6 +208,7 @@ RESULTS = {
     "set_clock": "void",
     "sweep": "integer",
     "take_rate": "holdfast.allowance",
+    "touch_keys": "void",
     "unblock": "bigint",
     "why": "SETOF holdfast.finding",
     "writes": "TABLE(write_id text, messages bigint, sent_at timestamptz)",
@@ -200,9 +220,12 @@ STABLE = {
     "blocked_keys",
     "browse",
     "claims",
+    "find_key",
+    "has_keys",
     "held",
     "holders",
     "json_errors",
+    "keys",
     "leases",
     "message",
     "open_batches",
@@ -219,18 +242,24 @@ STABLE = {
 }
 # now() is inlined into every statement that uses it: a security definer would be called.
 INLINED = {"now"}
-# They read queue and lane rows at most, and no table that grows with the messages.
+# They read rows of queues, lanes and API keys at most, and no table that grows with the messages.
 CONFIGURING = {
     "configure_defaults",
     "configure_queue",
+    "create_key",
     "create_queue",
     "fast_mode",
+    "has_keys",
     "json_errors",
+    "keys",
     "listen",
     "pause_queue",
     "queues",
     "resume_queue",
+    "revoke_key",
+    "rotate_key",
     "set_clock",
+    "touch_keys",
 }
 PLANNING = ["enable_seqscan=off", "jit=off", "plan_cache_mode=force_generic_plan"]
 SEARCH_PATH = "search_path=pg_catalog, pg_temp"
@@ -274,7 +303,7 @@ def names(rows: list[dict[str, Any]]) -> list[str]:
 
 def short(signature: str) -> str:
     brief = signature.replace("timestamp with time zone", "timestamptz")
-    return re.sub(r" DEFAULT NULL::[a-z]+(\[\])?", "?", brief).replace(" DEFAULT ", " = ")
+    return re.sub(r" DEFAULT NULL::[a-z ]+(\[\])?", "?", brief).replace(" DEFAULT ", " = ")
 
 
 def test_the_public_functions_are_those_of_the_contract(public: list[dict[str, Any]]) -> None:
@@ -462,6 +491,8 @@ def test_volatile_tables_are_unlogged(conn: Conn, table: str) -> None:
 @pytest.mark.parametrize(
     "table",
     [
+        "api_key",
+        "api_login",
         "queue",
         "lane",
         "message",

@@ -20,13 +20,15 @@ import pytest
 from psycopg.types.json import Jsonb
 
 import holdfast
-from holdfast.client._errors import ERRORS
+from holdfast.client._errors import ERRORS, RequestError
 from tests.engine.engine import Engine
 
 Scenario = Callable[[Engine], Any]
 SQL = Path(holdfast.__file__).parent / "sql"
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "errors.md"
 RAISED_BY_CLIENTS = {"QH501", "QH502", "QH503", "QH504"}
+# tests/http/test_refusals.py has a scenario for each of them.
+RAISED_BY_SERVERS = {code for code, kind in ERRORS.items() if issubclass(kind, RequestError)}
 
 
 def send(**options: Any) -> Scenario:
@@ -63,6 +65,21 @@ def inserted(columns: str, values: str) -> Scenario:
 
 def rate(**arguments: Any) -> Scenario:
     return lambda engine: engine.rows("take_rate", **{"limiter": "a", "rate": 1} | arguments)
+
+
+def new_key(**arguments: Any) -> Scenario:
+    given = {"name": "shop", "prefix": "hf_new", "hash": b"n" * 32, "scopes": ["send"]} | arguments
+    return lambda engine: engine.value("create_key", **given)
+
+
+def another_secret(**arguments: Any) -> Scenario:
+    given = {"id": 1, "prefix": "hf_new", "hash": b"n" * 32} | arguments
+    return lambda engine: engine.value("rotate_key", **given)
+
+
+def login(**arguments: Any) -> Scenario:
+    given = {"hash": b"k" * 32, "token": b"n" * 32} | arguments
+    return lambda engine: engine.value("begin_login", **given)
 
 
 def one_limiter_too_many(engine: Engine) -> None:
@@ -109,7 +126,8 @@ LAKES = ("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000
 NOWHERE = "00000000-0000-4000-8000-000000000003"
 
 # In the shared queues: `q` holds one message in flight under token 7; `full` has max_depth 1 and one message;
-# `off` has no dead letters.
+# `off` has no dead letters. Key 1 has the hash k, had o before, and a login t; key 2 is revoked, key 3 has
+# expired.
 SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH601", "kind", call("configure_queue", config={"kind": "log"})),
     ("QH601", "back", call("configure_queue", queue="log", config={"kind": None})),
@@ -269,6 +287,48 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH810", "place", lambda engine: engine.value("register_lake", place="")),
     ("QH811", "other lake", lambda engine: engine.value("open_batch", lake=LAKES[1], queue="kept")),
     ("QH402", "rows", lambda engine: engine.value("open_batch", lake=LAKES[0], queue="kept", limit=0)),
+    ("QH901", "no name", new_key(name="")),
+    ("QH901", "null", new_key(name=None)),
+    ("QH901", "spaces", new_key(name="  ")),
+    ("QH901", "long name", new_key(name="x" * 65)),
+    ("QH901", "two lines", new_key(name="a\nb")),
+    ("QH901", "no prefix", new_key(prefix="")),
+    ("QH901", "prefix", new_key(prefix="hf_" + "x" * 18)),
+    ("QH901", "prefix with a space", new_key(prefix="hf x")),
+    ("QH901", "short hash", new_key(hash=b"n" * 31)),
+    ("QH901", "no hash", new_key(hash=None)),
+    ("QH901", "hash in use", new_key(hash=b"k" * 32)),
+    ("QH901", "no scopes", new_key(scopes=[])),
+    ("QH901", "null scopes", new_key(scopes=None)),
+    ("QH901", "null scope", new_key(scopes=["send", None])),
+    ("QH901", "scope", new_key(scopes=["send", "delete"])),
+    ("QH901", "no queues", new_key(queues=[])),
+    ("QH901", "null queues", new_key(queues=None)),
+    ("QH901", "null queue", new_key(queues=[None])),
+    ("QH901", "too many queues", new_key(queues=["q"] * 101)),
+    ("QH901", "question mark", new_key(queues=["orders?"])),
+    ("QH901", "bracket", new_key(queues=["orders[ab]"])),
+    ("QH901", "long pattern", new_key(queues=["x" * 201])),
+    ("QH901", "line", new_key(queues=["orders\n"])),
+    ("QH901", "expired", new_key(expires_in="0 s")),
+    ("QH901", "for ever", new_key(expires_in="11 years")),
+    ("QH901", "burst alone", new_key(burst=5)),
+    ("QH701", "rate of a key", new_key(rate=0)),
+    ("QH701", "burst of a key", new_key(rate=1, burst=0)),
+    ("QH901", "hash of the key", another_secret(hash=b"k" * 32)),
+    ("QH901", "hash before", another_secret(hash=b"o" * 32)),
+    ("QH901", "grace", another_secret(grace="8 days")),
+    ("QH901", "less than none", another_secret(grace="-1 s")),
+    ("QH901", "null grace", another_secret(grace=None)),
+    ("QH902", "rotate", another_secret(id=99)),
+    ("QH902", "rotate revoked", another_secret(id=2)),
+    ("QH902", "rotate expired", another_secret(id=3)),
+    ("QH902", "rotate null", another_secret(id=None)),
+    ("QH902", "revoke", lambda engine: engine.value("revoke_key", id=99)),
+    ("QH901", "token", login(token=b"short")),
+    ("QH901", "token in use", login(token=b"t" * 32)),
+    ("QH901", "endless login", login(lasts="2 days")),
+    ("QH901", "ended login", login(lasts="0 s")),
 ]
 
 
@@ -293,6 +353,12 @@ def furnished(refusing: Engine) -> Engine:
     for lake in LAKES:
         refusing.conn.execute("insert into holdfast.lake values (%s, 'x', holdfast.now())", [lake])
     refusing.rows("open_batch", lake=LAKES[0], queue="kept")
+    for hash in (b"o", b"r", b"e"):
+        refusing.value("create_key", name="key", prefix="hf_", hash=hash * 32, scopes=["admin"])
+    refusing.value("rotate_key", id=1, prefix="hf_", hash=b"k" * 32, grace="1 h")
+    refusing.value("begin_login", hash=b"k" * 32, token=b"t" * 32)
+    refusing.value("revoke_key", id=2)
+    refusing.conn.execute("update holdfast.api_key set expires_at = holdfast.now() where id = 3")
     return refusing
 
 
@@ -340,7 +406,7 @@ def codes_of_the_engine() -> set[str]:
 
 
 def test_every_code_that_sql_raises_is_in_the_clients_table_and_the_other_way_round() -> None:
-    assert codes_of_the_engine() == set(ERRORS) - RAISED_BY_CLIENTS
+    assert codes_of_the_engine() == set(ERRORS) - RAISED_BY_CLIENTS - RAISED_BY_SERVERS
 
 
 def test_every_code_of_the_installation_script_is_in_the_clients_table() -> None:

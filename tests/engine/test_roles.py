@@ -43,6 +43,7 @@ VERBS: dict[str, set[str]] = {
     },
     "holdfast_consumer": {
         "claim",
+        "claim_cohort",
         "claims",
         "next",
         "ack",
@@ -93,6 +94,7 @@ CALLS: dict[str, str] = {
     "ack": "'q', 1",
     "archive_days": "",
     "archived": "",
+    "begin_login": "sha256('key'), sha256('token')",
     "begin_run": "'load'",
     "blocked_keys": "'q'",
     "browse": "'q'",
@@ -100,9 +102,11 @@ CALLS: dict[str, str] = {
     "check_staged": "'q', 1",
     "close_batch": "1, '{}', '{}'",
     "claim": "'q'",
+    "claim_cohort": "'q', '{1, 1}'",
     "claims": "'q', 'c'",
     "configure_defaults": "'{}'",
     "configure_queue": "'q', '{}'",
+    "create_key": "'shop', 'hf_', sha256('another key'), '{send}'",
     "create_queue": "'q'",
     "discard": "'q', '{}'",
     "discard_key": "'q', 'k'",
@@ -110,10 +114,13 @@ CALLS: dict[str, str] = {
     "drop_staged": "'a'",
     "end_run": "1, 'done'",
     "extend": "'q', 1",
+    "find_key": "sha256('key')",
     "gather_staged": "'{1}', 0",
+    "has_keys": "",
     "held": "'q', 1",
     "holders": "'q', '{}'",
     "json_errors": "'{1}'",
+    "keys": "",
     "leases": "'q'",
     "listen": "'q'",
     "log_delete": "'log', '{}'",
@@ -145,7 +152,9 @@ CALLS: dict[str, str] = {
     "replay_staged": "'q', 'w', '{}', 0",
     "report_run": "1",
     "resume_queue": "'paused'",
+    "revoke_key": "1",
     "rollups": "'q'",
+    "rotate_key": "1, 'hf_', sha256('another key')",
     "runs": "",
     "samples": "'q'",
     "scan": "'q', 'ready', 1, 2",
@@ -157,6 +166,7 @@ CALLS: dict[str, str] = {
     "set_clock": "'2030-01-01Z'",
     "sweep": "'q'",
     "take_rate": "'a', 1",
+    "touch_keys": "'{1}'",
     "unblock": "'blocked'",
     "why": "'q'",
     "writes": "'q', 'w'",
@@ -183,6 +193,7 @@ def admin(server_url: str, template_database: str) -> Iterator[Conn]:
         engine.settle("ack", engine.claim_one(queue="kept")["token"], queue="kept")
         connection.execute("insert into holdfast.lake (id, place, made_at) values (%s, 'x', %s)", [LAKE, T0])
         engine.rows("open_batch", lake=LAKE, queue="kept")
+        connection.execute("select holdfast.create_key('shop', 'hf_', sha256('key'), '{send}')")
         for role in ROLES:
             user = sql.Identifier(f"try_{role}")
             connection.execute(sql.SQL("create role {} login").format(user))

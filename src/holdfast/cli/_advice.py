@@ -16,6 +16,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "create_queue": "queue create",
         "discard": "dead discard",
         "extend": "extend",
+        "keys": "key list",
         "leases": "leases",
         "log_delete": "log delete",
         "maintain": "maintain",

@@ -9,6 +9,7 @@ import typer
 from holdfast import __version__
 
 from . import (
+    api_key,
     archive,
     dead,
     key,
@@ -71,6 +72,7 @@ key.register(app)
 upkeep.register(app)
 rate.register(app)
 archive.register(app, queue.app)
+app.add_typer(api_key.app, name="key")
 app.add_typer(queue.app, name="queue")
 app.add_typer(dead.app, name="dead")
 app.add_typer(log.app, name="log")

@@ -25,6 +25,9 @@ UNSTORABLE: Mapping[str, str] = MappingProxyType(
         "state": "QH401",
         "each of states": "QH410",
         "each of outcomes": "QH411",
+        "name": "QH901",
+        "each of scopes": "QH901",
+        "each of queues": "QH901",
     }
 )
 

@@ -128,6 +128,8 @@ NEEDED: Mapping[str, frozenset[str]] = MappingProxyType(
         "configure_queue": frozenset({"queue", "config"}),
         "configure_defaults": frozenset({"config"}),
         "take_rate": frozenset({"limiter", "rate"}),
+        "create_key": frozenset({"name", "prefix", "hash", "scopes"}),
+        "rotate_key": frozenset({"id", "prefix", "hash"}),
     }
 )
 

@@ -29,7 +29,7 @@ class AsyncKeyVerbs(AsyncCalls):
         secret = new_secret()
         id = await self._value(
             int,
-            "add_key",
+            "create_key",
             name=name,
             prefix=prefix_of(secret),
             hash=hash_of(secret),

@@ -30,7 +30,7 @@ class KeyVerbs(Calls):
         secret = new_secret()
         id = self._value(
             int,
-            "add_key",
+            "create_key",
             name=name,
             prefix=prefix_of(secret),
             hash=hash_of(secret),

@@ -85,14 +85,9 @@ begin
 end $$;
 comment on function holdfast._apply_limit is 'Make the register of a queue''s first throughput limit';
 
-create or replace function holdfast._check_rate(limiter text, rate float8, burst int, want int, partial boolean) returns void
-language plpgsql stable
+create or replace function holdfast._check_fill(rate float8, burst int) returns void language plpgsql immutable
 as $$
 begin
-  if limiter is null or length(limiter) not between 1 and 200 then
-    perform holdfast._fail('QH702', 'invalid limiter name', format('Got %s.', coalesce(quote_literal(left(limiter, 250)), 'null')),
-      'A name has 1 to 200 characters.');
-  end if;
   if rate is null or not (rate >= 0.000001 and rate <= 1000000) then
     perform holdfast._fail('QH701', 'rate is out of range', format('Got %s.', coalesce(rate::text, 'null')), 'rate takes 0.000001 to 1,000,000 a second.');
   end if;
@@ -103,6 +98,18 @@ begin
     perform holdfast._fail('QH701', 'the bucket would take over ten years to fill', format('Got a burst of %s at %s a second.', burst, rate),
       'burst / rate is at most ten years, 315,576,000 seconds.');
   end if;
+end $$;
+comment on function holdfast._check_fill is 'Refuse a bucket that cannot be: too slow, too fast, too large';
+
+create or replace function holdfast._check_rate(limiter text, rate float8, burst int, want int, partial boolean) returns void
+language plpgsql stable
+as $$
+begin
+  if limiter is null or length(limiter) not between 1 and 200 then
+    perform holdfast._fail('QH702', 'invalid limiter name', format('Got %s.', coalesce(quote_literal(left(limiter, 250)), 'null')),
+      'A name has 1 to 200 characters.');
+  end if;
+  perform holdfast._check_fill(rate, burst);
   if want is null or want not between 0 and 1000000 or (partial is not true and want > coalesce(burst, ceil(rate))) then
     perform holdfast._fail('QH701', 'want is out of range', format('Got %s.', coalesce(want::text, 'null')),
       'want takes 0 to 1,000,000, and no more than burst unless partial is true.');
