@@ -74,6 +74,8 @@
         ├── NoSuchRouteError            QH914  404
         ├── MethodNotAllowedError       QH915  405
         ├── NotAcceptableError          QH916  406
+        ├── RequestHeadTooLargeError    QH917  431
+        ├── RequestTimeoutError         QH918  408
         ├── UnauthorizedError           QH920  401
         ├── ForbiddenError              QH921  403
         ├── TooManyRequestsError        QH922  429
@@ -602,6 +604,20 @@ class NotAcceptableError(RequestError):
     http_status = 406
 
 
+class RequestHeadTooLargeError(RequestError):
+    """Path, query and headers of the request are too large together."""
+
+    name = "request_head_too_large"
+    http_status = 431
+
+
+class RequestTimeoutError(RequestError):
+    """The request did not come in time."""
+
+    name = "request_timeout"
+    http_status = 408
+
+
 class UnauthorizedError(RequestError):
     """There is no API key in the request, or it is not, or no longer, valid."""
 
@@ -716,6 +732,8 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH914": NoSuchRouteError,
         "QH915": MethodNotAllowedError,
         "QH916": NotAcceptableError,
+        "QH917": RequestHeadTooLargeError,
+        "QH918": RequestTimeoutError,
         "QH920": UnauthorizedError,
         "QH921": ForbiddenError,
         "QH922": TooManyRequestsError,

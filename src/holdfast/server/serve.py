@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -20,7 +21,8 @@ from holdfast.client import ForbiddenError, UnavailableError
 from holdfast.client._schema import check_schema
 
 from .app import make_app
-from .settings import Settings
+from .protocol import Protocol
+from .settings import Patience, Settings
 
 SETTINGS_VARIABLE = "HOLDFAST_SERVER_SETTINGS"  # from a server to its workers
 BACKLOG = 2048
@@ -76,7 +78,7 @@ def uvicorn_config(app: Starlette | str, settings: Settings, **options: Any) -> 
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http="httptools",
+        http=partial(Protocol, patience=settings.patience),  # type: ignore[arg-type]  # it is called, no more
         ws="none",
         lifespan="on",
         log_config=None,
@@ -107,7 +109,8 @@ def run(settings: Settings, listener: socket.socket, workers: int) -> None:
 def worker_app() -> Starlette:
     """The application of one of several processes, which inherits its settings."""
     given = json.loads(os.environ[SETTINGS_VARIABLE])
-    return make_app(Settings(**given | {"cors": tuple(given["cors"])}))
+    given |= {"cors": tuple(given["cors"]), "patience": Patience(**given["patience"])}
+    return make_app(Settings(**given))
 
 
 @contextmanager

@@ -9,6 +9,15 @@ MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long the server waits for a client, in seconds."""
+
+    head: float = 10.0  # until path and headers of a request are there
+    body: float = 60.0  # from then on, until its body is
+    stall: float = 60.0  # until a client reads on that has stopped reading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How a server works; the defaults suit one on loopback."""
 
@@ -20,6 +29,7 @@ class Settings:
     max_body: int = 16 * MIB  # bytes, after unpacking
     pool_size: int = 8
     prepare: bool = False
+    patience: Patience = Patience()
     heartbeat: float = 15.0  # seconds between two signs of life in an event stream
     upkeep: float = 10.0  # seconds between two rounds of maintain(), of all servers together; 0: none
     cors: tuple[str, ...] = ()  # origins whose pages may call
