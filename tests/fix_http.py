@@ -17,6 +17,7 @@ from holdfast.client import ERRORS, Holdfast
 from holdfast.server.serve import address, bind, serving
 from holdfast.server.settings import Settings
 from tests.cli.conftest import PROGRAM, environment
+from tests.contract import check_answer
 
 PATIENCE = 40.0  # seconds for an answer: longer than the longest wait
 STOP_PATIENCE = 30.0  # seconds for a process to end
@@ -27,7 +28,7 @@ Json = Any
 
 
 class Caller:
-    """Sends requests to a server; whatever it refuses must have the one shape of an error."""
+    """Sends requests to a server; every answer must be one that the OpenAPI document tells of."""
 
     def __init__(self, address: str, *, key: str | None = None) -> None:
         self.address = address
@@ -57,6 +58,7 @@ class Caller:
         response = self.client.request(method, path, **options)
         if not response.is_success and method not in NO_BODY:
             check_error(response)
+        check_answer(response)
         return response
 
     def ok(self, method: str, path: str, body: Json = None, *, status: int = 200, **options: Any) -> Json:

@@ -16,7 +16,7 @@ from holdfast.wire.routes import ROUTES
 
 # A transaction, LISTEN and COPY need a connection to the database.
 ONLY_OVER_SQL = {"bulk_send", "close", "fast_mode", "listen", "transaction"}
-ONLY_OVER_HTTP = {"discard_one", "healthz", "queue", "readyz", "work"}
+ONLY_OVER_HTTP = {"discard_one", "docs", "docs_file", "healthz", "openapi", "queue", "readyz", "work"}
 OF_SEND = {"send_batch", "send_many"}  # the same request as send
 KEYS = {"create_key", "keys", "rotate_key", "revoke_key"}
 WAITING = {"claim": {"wait"}}

@@ -85,7 +85,6 @@ def handler(endpoint: Endpoint) -> Handle:
         service: Service = request.app.state.service
         try:
             service.refuse_if_ending()
-            check_path(request)
             queue = text("queue", request.path_params.get("queue", ""))
             caller = await service.door.admit(request, endpoint.scope, queue)
             asked = await understood(endpoint, request, service.settings.max_body)
@@ -113,14 +112,6 @@ async def understood(endpoint: Endpoint, request: Request, most: int) -> Any:
     if endpoint.query is not None:
         return parse_query(request, endpoint.query)
     return None
-
-
-def check_path(request: Request) -> None:
-    """A slash that came as %2F is part of a name, and no name has one: it leads nowhere."""
-    raw: bytes = request.scope["raw_path"]
-    path: str = request.scope["path"]
-    if b"%" in raw and raw.count(b"/") != path.count("/"):
-        raise nothing_there(path)
 
 
 def nothing_there(path: str) -> NoSuchRouteError:

@@ -20,7 +20,7 @@ from starlette.requests import Request
 
 from holdfast.client import ForbiddenError, UnauthorizedError
 
-from .endpoint import ADMIN
+from .endpoint import ADMIN, ANY
 from .engine import Engine
 from .limits import Limits
 from .settings import Settings, is_loopback
@@ -100,7 +100,8 @@ class Door:
         if scope is None:
             return NOBODY
         caller = await self.identify(request)
-        require(caller, scope, queue)
+        if scope != ANY:
+            require(caller, scope, queue)
         if caller.rate is not None:
             await self._limits.take(f"key:{caller.key_id}", caller.rate, caller.burst)
         return caller

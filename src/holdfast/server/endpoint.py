@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from starlette.requests import Request
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 B = TypeVar("B")
 
 SEND, CONSUME, READ, ADMIN = "send", "consume", "read", "admin"
+ANY = "any"  # whatever a key is for, and whichever queues
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Endpoint:
     query: type[Any] | None = None
     answer: Any = None
     status: int = 200
+    told: bool = True  # in the OpenAPI document
     write: Callable[[Any], Any] | None = None  # makes the answer of what the handler returns
 
     @property
@@ -59,7 +62,16 @@ class Endpoint:
     @property
     def summary(self) -> str:
         """What it does, in a sentence."""
-        return (self.handler.__doc__ or "").strip().split("\n")[0]
+        return self._said[0]
+
+    @property
+    def description(self) -> str:
+        """What else is to be known of it."""
+        return self._said[2]
+
+    @property
+    def _said(self) -> tuple[str, str, str]:
+        return cleandoc(self.handler.__doc__ or "").partition("\n\n")
 
 
 Register: TypeAlias = Callable[[Handler], Handler]

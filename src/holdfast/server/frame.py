@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from time import perf_counter
 from typing import Any
+from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -13,6 +15,8 @@ HEADERS = [
     (b"referrer-policy", b"no-referrer"),
     (b"x-frame-options", b"DENY"),
 ]
+# As part of a name it does not part names: it stays as it came, and leads to no other route.
+SLASH = re.compile(rb"%2[fF]")
 access = logging.getLogger("holdfast.access")
 
 
@@ -27,6 +31,8 @@ class Frame:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if SLASH.search(scope["raw_path"]):
+            scope["path"] = unquote(SLASH.sub(rb"%252F", scope["raw_path"]).decode("ascii"))
         started, status = perf_counter(), 0
 
         async def send_framed(message: Message) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
+from msgspec import Raw
 
 from holdfast.client._rows import scalar
 from holdfast.wire.requests import NewMessage
@@ -41,7 +42,7 @@ class Sends:
         return split(ids, [len(messages) for messages in requests])
 
     async def _send_plain(self, queue: str, requests: Sequence[list[NewMessage]]) -> list[int]:
-        payloads = [str(message.payload, "utf-8") for messages in requests for message in messages]
+        payloads = [str(cast(Raw, message.payload), "utf-8") for messages in requests for message in messages]
         return await self._call("send_batch", SEND_BATCH, [queue, payloads])
 
     async def _send_any(self, queue: str, requests: Sequence[list[NewMessage]]) -> list[int]:

@@ -109,7 +109,7 @@ def all_to_wire(values: Iterable[Any]) -> list[Any]:
 
 def listing(name: str, kind: Any) -> type[Any]:
     """The answer that is a list of values, under a name."""
-    return msgspec.defstruct(f"{kind.__name__}s", [(name, list[wire_type(kind)])], module=__name__)  # type: ignore[misc]
+    return msgspec.defstruct(f"{kind.__name__}List", [(name, list[wire_type(kind)])], module=__name__)  # type: ignore[misc]
 
 
 def stating(name: str, **members: Any) -> type[Any]:

@@ -10,18 +10,19 @@ from typing import Annotated, Any, TypeAlias
 from uuid import UUID
 
 import msgspec
-from msgspec import Meta, Raw
+from msgspec import UNSET, Meta, Raw, UnsetType
 
 MOST_MESSAGES = 1_000  # in one request
 LONGEST_WAIT = 30.0  # seconds
 
 SMALLEST, LARGEST = -(2**31), 2**31 - 1  # of an integer of PostgreSQL's
+LEAST, MOST = "x-minimum", "x-maximum"  # what the OpenAPI document says in place of them
 ANY_BUT_NUL = r"^[^\x00]*$"  # PostgreSQL stores no NUL
 
 
 def whole(least: int, most: int) -> Meta:
     """A number of PostgreSQL's; the range is the engine's to check."""
-    return Meta(ge=SMALLEST, le=LARGEST, extra_json_schema={"minimum": least, "maximum": most})
+    return Meta(ge=SMALLEST, le=LARGEST, extra_json_schema={LEAST: least, MOST: most})
 
 
 Id: TypeAlias = (
@@ -35,7 +36,7 @@ Duration: TypeAlias = (
 Instant: TypeAlias = Annotated[datetime, Meta(tz=True)]
 Word: TypeAlias = Annotated[str, Meta(pattern=ANY_BUT_NUL)]
 Text: TypeAlias = Annotated[str, Meta(pattern=ANY_BUT_NUL, extra_json_schema={"maxLength": 200})]
-Max: TypeAlias = Annotated[int, Meta(ge=SMALLEST, le=MOST_MESSAGES, extra_json_schema={"minimum": 1})]
+Max: TypeAlias = Annotated[int, Meta(ge=SMALLEST, le=MOST_MESSAGES, extra_json_schema={LEAST: 1})]
 Limited: TypeAlias = Annotated[int, whole(1, 10_000)]
 Config: TypeAlias = dict[str, Any]
 
@@ -47,7 +48,7 @@ class Body(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=Fa
 class NewMessage(Body, kw_only=True):
     """A message to send; what is left out is up to the queue's configuration."""
 
-    payload: Raw = Raw()
+    payload: Raw | UnsetType = UNSET
     body: Annotated[str, Meta(description="Bytes in base64, in place of a payload.")] | None = None
     content_type: Text | None = None
     headers: dict[str, Raw] | None = None

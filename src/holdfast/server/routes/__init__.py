@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import claims, keys, logs, messages, operations, queues, reports
+from . import claims, documents, keys, logs, messages, operations, queues, reports
 
 BOOKS = (
     queues.book,
@@ -12,4 +12,5 @@ BOOKS = (
     logs.book,
     keys.book,
     operations.book,
+    documents.book,
 )

@@ -1,0 +1,76 @@
+"""Which errors a route may answer with, by code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from .endpoint import Endpoint
+
+ALWAYS = ("QH910", "QH917", "QH918", "QH921", "QH930", "QH931")  # of any request
+WITH_KEY = ("QH920", "QH922")
+WITH_QUEUE = ("QH101", "QH103")  # where the path names one
+WITH_BODY = ("QH911", "QH912", "QH913")
+WITH_QUERY = ("QH911",)
+
+SENDING = "QH201 QH202 QH203 QH204 QH205 QH206 QH207 QH209 QH210 QH220 QH221 QH222 QH604"
+CLAIMING = "QH207 QH301 QH302 QH602"
+
+# What the engine refuses beside what holds for all; the codes are explained in docs/errors.md.
+OF_VERBS: Mapping[str, str] = MappingProxyType(
+    {
+        "create_queue": "QH102 QH104",
+        "configure_queue": "QH104 QH310 QH601 QH923",
+        "configure_defaults": "QH104",
+        "pause_queue": "QH602",
+        "resume_queue": "QH602",
+        "purge": "QH402 QH410 QH602",
+        "send": SENDING,
+        "browse": "QH401 QH402",
+        "message": "QH911 QH924",
+        "discard_one": "QH911 QH924",
+        "discard_key": "QH220",
+        "claim": CLAIMING,
+        "next": CLAIMING + " QH304",
+        "ack": "QH304 QH602",
+        "release": "QH304 QH602",
+        "nack": "QH304 QH305 QH602",
+        "extend": "QH302 QH304 QH602",
+        "work": CLAIMING + " QH916",
+        "held": "QH602",
+        "holders": "QH602",
+        "claims": "QH207 QH602",
+        "leases": "QH402 QH602",
+        "blocked_keys": "QH402 QH602",
+        "unblock": "QH311 QH312 QH602",
+        "why": "QH602",
+        "samples": "QH421",
+        "rollups": "QH402 QH421 QH803",
+        "runs": "QH402",
+        "read_archive": "QH402 QH411",
+        "redrive": "QH105 QH402 QH403 QH602",
+        "replay": "QH402 QH411 QH602",
+        "read": "QH402 QH603 QH605",
+        "log_delete": "QH402 QH603 QH605",
+        "log_stats": "QH603",
+        "sweep": "QH602",
+        "maintain": "QH422",
+        "repair": "QH101",
+        "docs_file": "QH914",
+        "take_rate": "QH701 QH702 QH703",
+    }
+)
+
+
+def refusals(endpoint: Endpoint) -> tuple[str, ...]:
+    """The codes that a route may answer with, in order."""
+    codes = {*ALWAYS, *OF_VERBS.get(endpoint.name, "").split()}
+    if endpoint.scope is not None:
+        codes.update(WITH_KEY)
+    if "{queue}" in endpoint.path:
+        codes.update(WITH_QUEUE)
+    if endpoint.body is not None:
+        codes.update(WITH_BODY)
+    if endpoint.query is not None:
+        codes.update(WITH_QUERY)
+    return tuple(sorted(codes))
