@@ -129,6 +129,14 @@ def claim(engine: Engine) -> None:
     engine.claim(1)
 
 
+def cohorts(engine: Engine) -> None:
+    """Fresh and due messages for several, through gaps, with a sweep, and in order."""
+    for moment in range(3, 8):
+        engine.at(T0 + moment * SECOND)
+        for queue in ("q", "lines", "strict"):
+            engine.rows("claim_cohort", queue=queue, maxes=[300, 200, 1])
+
+
 def drain_by_next(engine: Engine) -> None:
     token = engine.claim_one()["token"]
     for _ in range(3):
@@ -193,6 +201,7 @@ HOT: dict[str, Work] = {
     "send_many": lambda engine: engine.value("send_many", queue="q", messages=Jsonb([{}, {"priority": 3}])),
     "inbox": lambda engine: engine.conn.execute("insert into holdfast.inbox (queue) values ('q')"),
     "claim": claim,
+    "claim_cohort": cohorts,
     "next": drain_by_next,
     "ack": settle("ack"),
     "nack": settle("nack"),
@@ -337,6 +346,8 @@ def test_a_verb_reaches_its_tables_by_index(session: Engine, verb: str) -> None:
         ("lease_pkey", "ack", "lease"),
         ("lease_pkey", "held, holders, message", "lease"),
         ("lease_upto", "claim", "lease"),
+        ("lease_pkey", "claim_cohort", "lease"),
+        ("message_pkey", "claim_cohort", "message"),
         ("lease_upto", "held, holders, message", "lease"),
         ("lease_deadline", "sweep", "lease"),
         ("lease_scattered", "held, holders, message", "lease"),

@@ -205,6 +205,12 @@ class Session:
         options |= {"max": max}
         return self._taken(f"holdfast.claim({_arguments(queue, options)})", options | {"queue": queue})
 
+    def claim_cohort(self, maxes: list[int], queue: str = QUEUE, **options: Any) -> list[Delivery]:
+        """Claim for several; the deliveries in order, the first claimer's first."""
+        options |= {"maxes": maxes}
+        call = f"holdfast.claim_cohort({_arguments(queue, options)})"
+        return self._taken(call, options | {"queue": queue})
+
     def take(self, max: int = 100, queue: str = QUEUE, **options: Any) -> list[int]:
         """Claim; only the ids, in order."""
         return [delivery.id for delivery in self.claim(max, queue, **options)]

@@ -50,21 +50,59 @@ class Consuming(Ground):
         self, session: Session, queue: str, rows: list[Row], most: int, lease: timedelta | None
     ) -> None:
         """An answer of claim or next: every message in it was there to be taken."""
-        model, hand = self.model, self.model.hands[session.name]
+        self.share(queue, rows, most, lease)
+        self.taken(session, queue, rows)
+
+    def share(self, queue: str, rows: list[Row], most: int, lease: timedelta | None) -> None:
+        """What one claimer got: no more than it wanted, under a token and until a deadline of its own."""
+        model = self.model
         deadline = model.now + (lease or model.queues[queue].lease)
-        taken = {row["id"]: row for row in rows}
-        assert len(taken) == len(rows) <= most, "a message twice, or more than were asked for"
+        assert len(rows) <= most, "more than were asked for"
         assert all(row["queue"] == queue and row["deadline"] == deadline for row in rows)
-        assert [row["priority"] for row in rows] == sorted((row["priority"] for row in rows), reverse=True)
         if rows:
-            assert not model.queues[queue].paused, "a paused queue hands out nothing"
             (token,) = {row["token"] for row in rows}
             assert (queue, token) not in model.tokens, "every claim has a token of its own"
             model.tokens.append((queue, token))
+
+    def taken(self, session: Session, queue: str, rows: list[Row]) -> None:
+        """All that one call handed out."""
+        model, hand = self.model, self.model.hands[session.name]
+        taken = {row["id"]: row for row in rows}
+        assert len(taken) == len(rows), "a message twice"
+        assert [row["priority"] for row in rows] == sorted((row["priority"] for row in rows), reverse=True)
+        assert not rows or not model.queues[queue].paused, "a paused queue hands out nothing"
         if hand.open:
             hand.claimed_from.add(queue)
         moving = not model.queues[queue].paused
         self.look(session, Licence(sweep=moving, expire=moving, taken=taken))
+
+    @rule(
+        who=consumers,
+        asked=st.lists(st.tuples(maximums, leases), min_size=1, max_size=4),
+        alone=st.booleans(),
+        dead=st.integers(0, 5),
+    )
+    def claim_cohort(
+        self, who: str, asked: list[tuple[int, timedelta | None]], alone: bool, dead: int
+    ) -> None:
+        session, hand = self.pair(who)
+        queue = GRAVE if dead == 0 and GRAVE in self.model.queues else MAIN
+        if not self._can_claim(hand):
+            return
+        rows = session.call(
+            "claim_cohort",
+            queue=queue,
+            maxes=[most for most, _ in asked],
+            leases=[lease for _, lease in asked],
+            consumers=[who] * len(asked),
+            alone=alone and not hand.open,
+        )
+        assert [row["claimer"] for row in rows] == sorted(row["claimer"] for row in rows)
+        shares = [[row for row in rows if row["claimer"] == nth] for nth in range(1, len(asked) + 1)]
+        for share, (most, lease) in zip(shares, asked, strict=True):
+            self.share(queue, share, most, lease)
+        assert all(shares[: len(rows)]), "somebody went without, beside others with several"
+        self.taken(session, queue, rows)
 
     def insist(self, session: Session, queue: str) -> None:
         """An empty answer means that there is nothing: no claimable message may stay away for long."""

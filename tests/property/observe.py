@@ -82,7 +82,8 @@ class Observer:
                 return
         delivered = licence.taken.get(message.id)
         if delivered is not None:
-            message = self._taken(hand, message, delivered, len(licence.taken))
+            handed = sum(row["token"] == delivered["token"] for row in licence.taken.values())
+            message = self._taken(hand, message, delivered, handed)
         if row is None:
             over = message.held is None and message.expired(self.model.now) and licence.expire
             assert over, f"G1: lost: {message}"

@@ -4711,9 +4711,8 @@ begin
       'Pass an element for each claimer, null where there is nothing to say, or no array at all.');
   end if;
   -- If the ends of a range are good, all between them are.
-  perform holdfast._check_claim(case when array_position(maxes, null) is null then a.least end, a.shortest, a.longest_name),
-          holdfast._check_claim(a.most, a.longest, null)
-  from (select min(c.max) as least, max(c.max) as most, min(c.lease) as shortest, max(c.lease) as longest,
+  perform holdfast._check_claim(a.least, a.shortest, a.longest_name), holdfast._check_claim(a.most, a.longest, null)
+  from (select case when count(c.max) = count(*) then min(c.max) end as least, max(c.max) as most, min(c.lease) as shortest, max(c.lease) as longest,
                (array_agg(c.name order by length(c.name) desc nulls last))[1] as longest_name
         from unnest(maxes, leases, consumers) c(max, lease, name)) a;
 end $$;
@@ -4722,21 +4721,30 @@ comment on function holdfast._check_cohort is 'Refuse bad arguments of claim_coh
 create or replace function holdfast._shares(maxes int[], messages bigint) returns int[] language plpgsql immutable
 as $$
 begin
-  -- Whoever asks for less than a 10,000th of it all counts as asking for that much: one message, where 10,000 are dealt.
+  -- One each, to the earlier ones if they are too few: else whoever asks for little would never get anything beside others
+  -- who ask for much. So whoever's part is below one gets one, and the rest is divided among those who asked for more.
+  if messages <= cardinality(maxes) then
+    return array(select (c.nth <= messages)::int from generate_series(1, cardinality(maxes)) c(nth));
+  end if;
   return (
-    with weighed as (
-      select m.nth, greatest(m.max * 10000::bigint, sum(m.max) over ()) as weight from unnest(maxes) with ordinality m(max, nth)
+    with asked as (
+      select m.nth, m.max::bigint as max, row_number() over (order by m.max, m.nth) - 1 as smaller,
+             sum(m.max) over (order by m.max desc, m.nth desc) as whole
+      from unnest(maxes) with ordinality m(max, nth)
+    ), cut as (
+      select a.smaller as ones, messages - a.smaller as many, a.whole from asked a
+      where a.max * (messages - a.smaller) >= a.whole order by a.smaller limit 1
     ), divided as (
-      select w.nth, messages * w.weight as part, (sum(w.weight) over ())::bigint as whole from weighed w
+      select a.nth, case when a.smaller < c.ones then 1 else c.many * a.max / c.whole end as share,
+             case when a.smaller < c.ones then 0 else c.many * a.max % c.whole end as rest
+      from asked a, cut c
     ), ranked as (
-      select d.nth, d.part / d.whole as share, sum(d.part / d.whole) over () as given,
-             row_number() over (order by d.part % d.whole desc, d.nth) as turn
-      from divided d
+      select d.nth, d.share, messages - sum(d.share) over () as more, row_number() over (order by d.rest desc, d.nth) as turn from divided d
     )
-    select array_agg((r.share + (r.turn <= messages - r.given)::int)::int order by r.nth) from ranked r);
+    select array_agg((r.share + (r.turn <= r.more)::int)::int order by r.nth) from ranked r);
 end $$;
 comment on function holdfast._shares is
-  'Divide so many messages among claimers in proportion to what each asked for: by largest remainder, of equals to the earlier. No more than asked for';
+  'Divide messages, no more than were asked for, among claimers: one each, an earlier one first, and beyond that in proportion to what they asked for, by largest remainder, of equals to the earlier';
 
 create or replace function holdfast._deal(token bigint, lanes int[], maxes int[], leases interval[], consumers text[])
 returns setof holdfast.cohort_delivery language plpgsql volatile
@@ -4778,7 +4786,9 @@ begin
            nullif(m.ordering_key, ''), m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1,
            coalesce(m.max_deliveries, n.max_deliveries), m.enqueued_at, t.deadline, m.last_error, m.origin
     from tile t join holdfast.lane n on n.id = t.lane_id
-      cross join lateral unnest(t.ids) with ordinality i(id, nth) join holdfast.message m on m.id = i.id
+      cross join lateral unnest(t.ids) with ordinality i(id, nth)
+      -- One by one: where the log was drained when it was last vacuumed, a join would walk all of it.
+      cross join lateral (select m.* from holdfast.message m where m.id = i.id offset 0) m
     order by t.before + i.nth;
 end $$;
 comment on function holdfast._deal is
@@ -9408,7 +9418,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'f32a005f57209778583875eaea53e0870cf39f34222c192e97aee3a1e5430f0b', false);
+values (0, 'functions', '81e76f8deee50e75edc1ec8f7d6d9cc23aafffe69e29a5ec6ebd20c2079b24ab', false);
 \else
 do $install$
 begin
@@ -9430,7 +9440,7 @@ begin
             (13, '6fd8556a28c639a5d8ca0170da78ad03c97a848b47cfa50c7359db59f6c001b3'),
             (14, '076d5d1d5051bb57cb39ce732a7738081e0ab1271e8a7373d420003a2ea573d2'),
             (15, 'fe56e6e2bae0fc1aeb4d6087bc723d295e0d5c13e2e9576128fae84c8b63abe5'),
-            (0, 'f32a005f57209778583875eaea53e0870cf39f34222c192e97aee3a1e5430f0b')
+            (0, '81e76f8deee50e75edc1ec8f7d6d9cc23aafffe69e29a5ec6ebd20c2079b24ab')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

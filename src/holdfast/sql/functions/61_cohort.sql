@@ -22,9 +22,8 @@ begin
       'Pass an element for each claimer, null where there is nothing to say, or no array at all.');
   end if;
   -- If the ends of a range are good, all between them are.
-  perform holdfast._check_claim(case when array_position(maxes, null) is null then a.least end, a.shortest, a.longest_name),
-          holdfast._check_claim(a.most, a.longest, null)
-  from (select min(c.max) as least, max(c.max) as most, min(c.lease) as shortest, max(c.lease) as longest,
+  perform holdfast._check_claim(a.least, a.shortest, a.longest_name), holdfast._check_claim(a.most, a.longest, null)
+  from (select case when count(c.max) = count(*) then min(c.max) end as least, max(c.max) as most, min(c.lease) as shortest, max(c.lease) as longest,
                (array_agg(c.name order by length(c.name) desc nulls last))[1] as longest_name
         from unnest(maxes, leases, consumers) c(max, lease, name)) a;
 end $$;
@@ -33,21 +32,30 @@ comment on function holdfast._check_cohort is 'Refuse bad arguments of claim_coh
 create or replace function holdfast._shares(maxes int[], messages bigint) returns int[] language plpgsql immutable
 as $$
 begin
-  -- Whoever asks for less than a 10,000th of it all counts as asking for that much: one message, where 10,000 are dealt.
+  -- One each, to the earlier ones if they are too few: else whoever asks for little would never get anything beside others
+  -- who ask for much. So whoever's part is below one gets one, and the rest is divided among those who asked for more.
+  if messages <= cardinality(maxes) then
+    return array(select (c.nth <= messages)::int from generate_series(1, cardinality(maxes)) c(nth));
+  end if;
   return (
-    with weighed as (
-      select m.nth, greatest(m.max * 10000::bigint, sum(m.max) over ()) as weight from unnest(maxes) with ordinality m(max, nth)
+    with asked as (
+      select m.nth, m.max::bigint as max, row_number() over (order by m.max, m.nth) - 1 as smaller,
+             sum(m.max) over (order by m.max desc, m.nth desc) as whole
+      from unnest(maxes) with ordinality m(max, nth)
+    ), cut as (
+      select a.smaller as ones, messages - a.smaller as many, a.whole from asked a
+      where a.max * (messages - a.smaller) >= a.whole order by a.smaller limit 1
     ), divided as (
-      select w.nth, messages * w.weight as part, (sum(w.weight) over ())::bigint as whole from weighed w
+      select a.nth, case when a.smaller < c.ones then 1 else c.many * a.max / c.whole end as share,
+             case when a.smaller < c.ones then 0 else c.many * a.max % c.whole end as rest
+      from asked a, cut c
     ), ranked as (
-      select d.nth, d.part / d.whole as share, sum(d.part / d.whole) over () as given,
-             row_number() over (order by d.part % d.whole desc, d.nth) as turn
-      from divided d
+      select d.nth, d.share, messages - sum(d.share) over () as more, row_number() over (order by d.rest desc, d.nth) as turn from divided d
     )
-    select array_agg((r.share + (r.turn <= messages - r.given)::int)::int order by r.nth) from ranked r);
+    select array_agg((r.share + (r.turn <= r.more)::int)::int order by r.nth) from ranked r);
 end $$;
 comment on function holdfast._shares is
-  'Divide so many messages among claimers in proportion to what each asked for: by largest remainder, of equals to the earlier. No more than asked for';
+  'Divide messages, no more than were asked for, among claimers: one each, an earlier one first, and beyond that in proportion to what they asked for, by largest remainder, of equals to the earlier';
 
 create or replace function holdfast._deal(token bigint, lanes int[], maxes int[], leases interval[], consumers text[])
 returns setof holdfast.cohort_delivery language plpgsql volatile
@@ -89,7 +97,9 @@ begin
            nullif(m.ordering_key, ''), m.correlation_id, m.tag, coalesce(m.deliveries, 0) + 1,
            coalesce(m.max_deliveries, n.max_deliveries), m.enqueued_at, t.deadline, m.last_error, m.origin
     from tile t join holdfast.lane n on n.id = t.lane_id
-      cross join lateral unnest(t.ids) with ordinality i(id, nth) join holdfast.message m on m.id = i.id
+      cross join lateral unnest(t.ids) with ordinality i(id, nth)
+      -- One by one: where the log was drained when it was last vacuumed, a join would walk all of it.
+      cross join lateral (select m.* from holdfast.message m where m.id = i.id offset 0) m
     order by t.before + i.nth;
 end $$;
 comment on function holdfast._deal is
