@@ -66,9 +66,10 @@ format: $(DEV) ## sort imports and apply ruff's safe fixes
 
 # --- generated files: every generate/x has a verify/x that fails on drift -------------------------
 
-.PHONY: generate generate/install-sql generate/sync-client verify/generated verify/install-sql verify/sync-client
-generate: generate/install-sql generate/sync-client ## write every generated file anew
-verify/generated: verify/install-sql verify/sync-client ## fail if a generated file is out of date
+.PHONY: generate generate/install-sql generate/sync-client generate/http-reference
+.PHONY: verify/generated verify/install-sql verify/sync-client verify/http-reference
+generate: generate/install-sql generate/sync-client generate/http-reference ## write every generated file anew
+verify/generated: verify/install-sql verify/sync-client verify/http-reference ## fail if a generated file is out of date
 
 generate/install-sql: $(DEV) ## src/holdfast/sql/install.sql, from migrations and functions
 	$(BIN)/python -m tools.build_install
@@ -79,6 +80,11 @@ generate/sync-client: $(DEV) ## the synchronous client, from the asynchronous on
 	$(BIN)/python -m tools.generate_sync
 verify/sync-client: $(DEV) ## is the synchronous client what the asynchronous one makes?
 	$(BIN)/python -m tools.generate_sync --check
+
+generate/http-reference: $(DEV) ## the tables of docs/http.md, from the server's routes
+	$(BIN)/python -m tools.describe_http
+verify/http-reference: $(DEV) ## are the tables of docs/http.md what the server has?
+	$(BIN)/python -m tools.describe_http --check
 
 # --- set-up -----------------------------------------------------------------------------------
 
