@@ -1,4 +1,4 @@
-"""A TCP proxy in front of PostgreSQL that can stop, start again, or go deaf."""
+"""A TCP proxy in front of PostgreSQL, or of another server, that can stop, start again, or go deaf."""
 
 from __future__ import annotations
 
@@ -38,6 +38,11 @@ class Proxy:
     def url(self) -> str:
         """The test's database, by way of this proxy."""
         return f"postgresql://{self._login}@127.0.0.1:{self._port}/{self._database}"
+
+    @property
+    def port(self) -> int:
+        """Where it listens, on loopback."""
+        return self._port
 
     @property
     def connections(self) -> int:

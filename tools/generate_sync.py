@@ -32,7 +32,10 @@ HEADER = "# Made from ../_async/{name} by tools/generate_sync.py: change that fi
 TWINS = {
     "AbstractAsyncContextManager": "AbstractContextManager",
     "asynccontextmanager": "contextmanager",
+    "aclose": "close",
     "aclosing": "closing",
+    "aiter_bytes": "iter_bytes",
+    "aread": "read",
     "asyncio": "time",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import ERRORS, AsyncHoldfast, Holdfast
+from holdfast import ERRORS, AsyncHoldfast, AsyncHttpHoldfast, HttpHoldfast
 from holdfast.embedded import EmbeddedPostgres
 from holdfast.migrate import migrate
+from tests.fix_http import Caller
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -81,9 +82,9 @@ def blocks() -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
-def test_every_piece_of_python_in_the_guide_runs(database_url: str) -> None:
-    """In order and in one namespace, as a reader would type them; `url` is the reader's database."""
-    names: dict[str, object] = {"url": database_url, "print": lambda *words: None}
+def test_every_piece_of_python_in_the_guide_runs(database_url: str, http: Caller) -> None:
+    """In order and in one namespace, as a reader would type them, with the reader's database and server."""
+    names: dict[str, object] = {"url": database_url, "server": http.address, "print": lambda *words: None}
 
     for number, block in enumerate(blocks()):
         code = compile(block, f"{GUIDE.name}, piece {number}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -95,13 +96,14 @@ def test_every_piece_of_python_in_the_guide_runs(database_url: str) -> None:
 
 def test_the_guide_names_every_method_error_and_value() -> None:
     text = GUIDE.read_text()
-    methods = {name for name, _ in inspect.getmembers(Holdfast, inspect.isfunction) if name[0] != "_"}
+    methods = {name for name, _ in inspect.getmembers(HttpHoldfast, inspect.isfunction) if name[0] != "_"}
     wanted = methods | set(ERRORS) | {kind.__name__ for kind in ERRORS.values()} | set(holdfast.__all__)
 
     assert not sorted(name for name in wanted if f"`{name}" not in text)
 
 
-def test_the_guide_names_every_option_of_the_constructor() -> None:
-    options = set(inspect.signature(AsyncHoldfast.__init__).parameters) - {"self"}
+@pytest.mark.parametrize("kind", [AsyncHoldfast, AsyncHttpHoldfast])
+def test_the_guide_names_every_option_of_the_constructor(kind: type[object]) -> None:
+    options = set(inspect.signature(kind.__init__).parameters) - {"self"}
 
     assert not sorted(name for name in options if f"`{name}" not in GUIDE.read_text())

@@ -34,12 +34,15 @@ def statements(block: str) -> Iterator[tuple[str, bool, str | None]]:
 
 
 class Reader:
-    """Runs SQL as psql does, variables too, and Python as the interpreter does; `url` is the database."""
+    """Runs SQL as psql does, variables too, and Python as the interpreter does.
 
-    def __init__(self, connection: psycopg.Connection[Any], url: str) -> None:
+    In Python `url` is the database, and `server` the address of an HTTP server.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any], url: str, server: str = "") -> None:
         self._connection = connection
         self._variables: dict[str, str] = {}
-        self._names: dict[str, object] = {"url": url, "print": lambda *words, **how: None}
+        self._names: dict[str, object] = {"url": url, "server": server, "print": lambda *words, **how: None}
 
     def run(self, language: str, block: str, where: str) -> None:
         """Run one block."""

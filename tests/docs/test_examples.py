@@ -20,6 +20,7 @@ import typer.main
 from holdfast.cli import app
 from tests.docs.pages import PAGES, ROOT, blocks
 from tests.docs.session import Reader, statements
+from tests.fix_http import Caller
 
 RUNNING = {"sql", "python"}
 SHOWN = {"sh", "text", "mermaid"}
@@ -46,15 +47,15 @@ def test_every_example_of_a_page_runs(page: Path, conn: psycopg.Connection[Any],
 
 
 def test_pages_run_one_after_the_other_in_one_database(
-    conn: psycopg.Connection[Any], database_url: str
+    conn: psycopg.Connection[Any], database_url: str, http: Caller
 ) -> None:
     for page in sorted(WITH_EXAMPLES, key=lambda page: page == LAST):
-        run(page, conn, database_url)
+        run(page, conn, database_url, server=http.address)
 
 
-def run(page: Path, connection: psycopg.Connection[Any], url: str) -> None:
+def run(page: Path, connection: psycopg.Connection[Any], url: str, *, server: str = "") -> None:
     """Type all examples of a page."""
-    reader = Reader(connection, url)
+    reader = Reader(connection, url, server)
     for number, (language, block) in enumerate(blocks(page)):
         if language in RUNNING:
             reader.run(language, block, f"{page.name}, block {number}")

@@ -31,6 +31,7 @@ NEVER_ANSWERED = {
     *("QH501", "QH502", "QH503", "QH504"),
     *("QH801", "QH802", "QH810", "QH811"),
     *("QH914", "QH915"),  # where no route is
+    "QH933",
 }
 
 

@@ -182,7 +182,6 @@ def test_values_that_cannot_be_are_refused_and_change_nothing(refusing: Caller, 
     ("body", "field", "detail"),
     [
         ({}, "messages", "It is missing."),
-        ({"messages": []}, "messages", "Expected array of length >= 1."),
         ({"messages": 1}, "messages", "Expected array, got int."),
         ({"messages": [1]}, "messages[0]", "Expected object, got int."),
         ({"messages": [{"payload": 1}, {"prio": 1}]}, "messages[1].prio", "There is no such field."),
@@ -218,6 +217,11 @@ def test_the_error_names_the_field(refusing: Caller, body: Any, field: str, deta
     )
 
     assert (error["message"], error["detail"]) == (f"bad value for {field}", detail)
+
+
+def test_no_messages_are_sent_as_such(orders: Caller, http: Caller) -> None:
+    assert orders.send("orders") == []
+    http.refused("POST", "/v1/queues/nowhere/messages", {"messages": []}, status=404, code="QH101")
 
 
 def test_a_thousand_messages_are_one_request(orders: Caller, engine: Holdfast) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ._async.client import AsyncHoldfast, AsyncTransaction
+from ._async.connect import AsyncClient, async_connect
+from ._async.http import AsyncHttpHoldfast
 from ._errors import (
     ERRORS,
     ApiKeyError,
@@ -63,6 +65,7 @@ from ._errors import (
     NotAQueueError,
     OrderingChangeError,
     OrderingMismatchError,
+    OutcomeUnknownError,
     PayloadTooLargeError,
     PreconditionFailedError,
     QueryError,
@@ -86,6 +89,7 @@ from ._errors import (
     TooManyRequestsError,
     UnauthorizedError,
     UnavailableError,
+    UnexpectedAnswerError,
     UnsupportedMediaError,
     WrongIsolationError,
 )
@@ -93,6 +97,8 @@ from ._json import UnreadableJson
 from ._keys import ApiKey, NewKey
 from ._log_types import Allowance, LogStats, Record
 from ._sync.client import Holdfast, Transaction
+from ._sync.connect import Client, connect
+from ._sync.http import HttpHoldfast
 from ._types import (
     BlockedKey,
     Claim,
@@ -121,13 +127,16 @@ __all__ = [
     "ApiKey",
     "ApiKeyError",
     "ApiKeyNotFoundError",
+    "AsyncClient",
     "AsyncHoldfast",
+    "AsyncHttpHoldfast",
     "AsyncTransaction",
     "BatchConflictError",
     "BatchTooLargeError",
     "BlockedKey",
     "Claim",
     "ClaimError",
+    "Client",
     "Delivery",
     "Duration",
     "EmbeddedError",
@@ -138,6 +147,7 @@ __all__ = [
     "Holder",
     "Holdfast",
     "HoldfastError",
+    "HttpHoldfast",
     "IdempotencyConflictError",
     "InternalError",
     "InvalidApiKeyError",
@@ -192,6 +202,7 @@ __all__ = [
     "NotAcceptableError",
     "OrderingChangeError",
     "OrderingMismatchError",
+    "OutcomeUnknownError",
     "PayloadTooLargeError",
     "PipelineRun",
     "PreconditionFailedError",
@@ -226,7 +237,10 @@ __all__ = [
     "Transaction",
     "UnauthorizedError",
     "UnavailableError",
+    "UnexpectedAnswerError",
     "UnreadableJson",
     "UnsupportedMediaError",
     "WrongIsolationError",
+    "async_connect",
+    "connect",
 ]

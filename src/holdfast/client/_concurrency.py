@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+)
 from contextlib import suppress
 from typing import Any, TypeAlias
 
 from ._arguments import several
+from ._types import Delivery
 
 AsyncMessages: TypeAlias = Iterable[Any] | AsyncIterable[Any]
 Messages: TypeAlias = Iterable[Any]
+
+AsyncDeliveries: TypeAlias = AsyncGenerator[Delivery, None]
+Deliveries: TypeAlias = Generator[Delivery, None, None]
 
 AsyncLock = asyncio.Lock
 Lock = threading.Lock

@@ -82,7 +82,9 @@
         ├── PreconditionFailedError     QH923  412
         ├── MessageNotFoundError        QH924  404
         ├── UnavailableError            QH930  503
-        └── InternalError               QH931  500
+        │   └── OutcomeUnknownError     QH932  503
+        ├── InternalError               QH931  500
+        └── UnexpectedAnswerError       QH933  502
 
 A code that this version does not know becomes a plain HoldfastError that carries it.
 Every other error of the database passes through as psycopg's own.
@@ -554,6 +556,8 @@ class ApiKeyNotFoundError(ApiKeyError):
 class RequestError(HoldfastError):
     """The HTTP server refused a request, or could not answer it."""
 
+    retry_after: int | None = None  # seconds, where the server says when to ask again
+
 
 class MalformedRequestError(RequestError):
     """The body is not JSON, or not encoded as the headers say."""
@@ -637,7 +641,6 @@ class TooManyRequestsError(RequestError):
 
     name = "too_many_requests"
     http_status = 429
-    retry_after: int = 1  # seconds
 
 
 class PreconditionFailedError(RequestError):
@@ -655,9 +658,16 @@ class MessageNotFoundError(RequestError):
 
 
 class UnavailableError(RequestError):
-    """The database does not answer, or the server is shutting down: ask again."""
+    """The server or its database cannot be reached, or is shutting down; nothing was done: ask again."""
 
     name = "unavailable"
+    http_status = 503
+
+
+class OutcomeUnknownError(UnavailableError):
+    """The connection was lost while the request was under way: it took effect, or it did not."""
+
+    name = "outcome_unknown"
     http_status = 503
 
 
@@ -666,6 +676,13 @@ class InternalError(RequestError):
 
     name = "internal"
     http_status = 500
+
+
+class UnexpectedAnswerError(RequestError):
+    """What came back is not an answer of Holdfast's: look at the address, and at proxies in between."""
+
+    name = "unexpected_answer"
+    http_status = 502
 
 
 ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
@@ -741,6 +758,8 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH924": MessageNotFoundError,
         "QH930": UnavailableError,
         "QH931": InternalError,
+        "QH932": OutcomeUnknownError,
+        "QH933": UnexpectedAnswerError,
     }
 )
 

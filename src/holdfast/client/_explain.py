@@ -59,7 +59,7 @@ def explained(verb: str) -> Iterator[None]:
     except psycopg.DataError as error:
         if error.sqlstate not in BAD_JSON or verb not in CODES:
             raise
-        raise bad_json(CODES[verb], error) from error
+        raise bad_json(CODES[verb], told(error)) from error
 
 
 @contextmanager
@@ -78,13 +78,18 @@ def needed(verb: str) -> str:
     return f"{verb} needs a role that this user does not have: {' or '.join(roles)}."
 
 
-def bad_json(code: str, error: psycopg.Error) -> HoldfastError:
-    """JSON with what PostgreSQL has no place for."""
+def told(error: psycopg.Error) -> str:
+    """What PostgreSQL says of an error."""
     said = (error.diag.message_primary, error.diag.message_detail)
+    return ". ".join(part.rstrip(".") for part in said if part) + "."
+
+
+def bad_json(code: str, detail: str) -> HoldfastError:
+    """JSON with what PostgreSQL has no place for."""
     return make_error(
         code,
         "PostgreSQL does not take this JSON",
-        ". ".join(part.rstrip(".") for part in said if part) + ".",
+        detail,
         "JSON has no NaN and no Infinity, and PostgreSQL stores no \\u0000 and no single surrogates: "
         "leave them out, or send bytes as the body.",
     )

@@ -15,7 +15,8 @@ from holdfast.client import (
     HoldfastError,
     InternalError,
     InvalidRequestError,
-    TooManyRequestsError,
+    OutcomeUnknownError,
+    RequestError,
     UnavailableError,
 )
 
@@ -44,10 +45,12 @@ def known(error: Exception) -> HoldfastError:
     """What an error is called outside."""
     if isinstance(error, HoldfastError):
         return error
-    if isinstance(error, PoolTimeout | PoolClosed | TooManyRequests) or is_gone(error):
-        return UnavailableError(
-            "QH930",
-            "the database does not answer",
+    if isinstance(error, PoolTimeout | PoolClosed | TooManyRequests):
+        return UnavailableError("QH930", "the database does not answer", "Nothing was done.", "Ask again.")
+    if is_gone(error):
+        return OutcomeUnknownError(
+            "QH932",
+            "the database went away during the request",
             "Whether the request took effect is not known.",
             "Ask again; with an idempotency key a message is not sent twice.",
         )
@@ -111,8 +114,8 @@ def error_response(error: Exception) -> JsonResponse:
     ours = known(error)
     headers = {}
     if ours.http_status in (429, 503):
-        pause = ours.retry_after if isinstance(ours, TooManyRequestsError) else RETRY_SECONDS
-        headers["Retry-After"] = str(pause)
+        pause = ours.retry_after if isinstance(ours, RequestError) else None
+        headers["Retry-After"] = str(pause or RETRY_SECONDS)
     if ours.http_status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="holdfast", Basic realm="holdfast"'
     return JsonResponse(error_document(ours), ours.http_status, headers)

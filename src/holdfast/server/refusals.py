@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from .endpoint import Endpoint
 
-ALWAYS = ("QH910", "QH917", "QH918", "QH921", "QH930", "QH931")  # of any request
+ALWAYS = ("QH910", "QH917", "QH918", "QH921", "QH930", "QH931", "QH932")  # of any request
 WITH_KEY = ("QH920", "QH922")
 WITH_QUEUE = ("QH101", "QH103")  # where the path names one
 WITH_BODY = ("QH911", "QH912", "QH913")

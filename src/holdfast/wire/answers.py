@@ -16,6 +16,8 @@ from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_t
 
 import msgspec
 
+from .reading import Json, decoded, expected, received, received_field, received_list, taker
+
 BASE64 = {"contentEncoding": "base64"}
 IdText = Annotated[
     str,
@@ -122,10 +124,18 @@ class Listing:
 
     def __init__(self, name: str, kind: Any) -> None:
         self.type = listing(name, kind)
+        self._name = name
+        self._kind = kind
 
     def write(self, values: Any) -> Any:
         """The values, as they go over the wire."""
         return self.type(all_to_wire(values))
+
+    def read(self, data: bytes, json: Json) -> Any:
+        """The values of an answer."""
+        document, json = decoded(received_list(self._name, self._kind), data, json, level=3)
+        take = taker(self._kind)
+        return [take(value, json) for value in getattr(document, self._name)]
 
 
 class Single:
@@ -133,10 +143,16 @@ class Single:
 
     def __init__(self, kind: Any) -> None:
         self.type = wire_type(kind)
+        self._kind = kind
 
     def write(self, value: Any) -> Any:
         """The value, as it goes over the wire."""
         return to_wire(value)
+
+    def read(self, data: bytes, json: Json) -> Any:
+        """The value of an answer, as a list of one."""
+        document, json = decoded(received(self._kind), data, json, level=1)
+        return [taker(self._kind)(document, json)]
 
 
 class Field:
@@ -145,10 +161,17 @@ class Field:
     def __init__(self, title: str, name: str, kind: Any) -> None:
         wire, self._convert = shape(kind)
         self.type = stating(title, **{name: wire})
+        self._name = name
+        self._taken, self._take = expected(kind)
 
     def write(self, value: Any) -> Any:
         """The value, as it goes over the wire."""
         return self.type(value if self._convert is None else self._convert(value))
+
+    def read(self, data: bytes, json: Json) -> Any:
+        """The value of an answer."""
+        value = received_field(self._name, self._taken)(data)
+        return value if self._take is None else self._take(value, json)
 
 
 class Document:
@@ -159,6 +182,10 @@ class Document:
     def write(self, value: Any) -> Any:
         """The object."""
         return value
+
+    def read(self, data: bytes, json: Json) -> Any:
+        """The object."""
+        return json(data)
 
 
 Answer: TypeAlias = Listing | Single | Field | Document

@@ -38,7 +38,7 @@ Word: TypeAlias = Annotated[str, Meta(pattern=ANY_BUT_NUL)]
 Text: TypeAlias = Annotated[str, Meta(pattern=ANY_BUT_NUL, extra_json_schema={"maxLength": 200})]
 Max: TypeAlias = Annotated[int, Meta(ge=SMALLEST, le=MOST_MESSAGES, extra_json_schema={LEAST: 1})]
 Limited: TypeAlias = Annotated[int, whole(1, 10_000)]
-Config: TypeAlias = dict[str, Any]
+Config: TypeAlias = Annotated[Raw, Meta(description="Fields to set.", extra_json_schema={"type": "object"})]
 
 
 class Body(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -68,7 +68,7 @@ class NewMessage(Body, kw_only=True):
 class Send(Body):
     """Messages to send, all or none."""
 
-    messages: Annotated[list[NewMessage], Meta(min_length=1, max_length=MOST_MESSAGES)]
+    messages: Annotated[list[NewMessage], Meta(max_length=MOST_MESSAGES)]
 
 
 class Claim(Body, kw_only=True):
@@ -238,7 +238,7 @@ class Purge(Body, kw_only=True):
 class Read(Body, kw_only=True):
     """From where to read a log."""
 
-    after: Id = 0
+    after: Annotated[str, Meta(pattern="^-?[0-9]{1,19}$")] | int = 0  # the engine has its own error for it
     limit: Limited | None = None
 
 

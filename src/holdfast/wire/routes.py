@@ -60,7 +60,7 @@ class Route:
     body: Any = None
     query: Any = None
     status: int = 200
-    repeatable: bool = False  # a second time changes nothing more
+    repeatable: bool = False  # a second time does no harm
 
 
 def get(path: str, answer: Answer, query: Any = None) -> Route:
@@ -105,8 +105,9 @@ ROUTES: Mapping[str, Route] = MappingProxyType(
         "discard": post(QUEUE + "/discard", DISCARDED, requests.Discard),
         "discard_key": post(QUEUE + "/keys/discard", DISCARDED, requests.DiscardKey),
         # Claims
-        "claim": post(QUEUE + "/claim", DELIVERIES, requests.Claim),
-        "next": post(QUEUE + "/next", DELIVERIES, requests.Next),
+        # What a claim took whose answer was lost comes back when the lease ends, claimed again or not.
+        "claim": post(QUEUE + "/claim", DELIVERIES, requests.Claim, repeatable=True),
+        "next": post(QUEUE + "/next", DELIVERIES, requests.Next, repeatable=True),
         "ack": settle(QUEUE + "/ack", requests.Settle),
         "release": settle(QUEUE + "/release", requests.Settle),
         "nack": settle(QUEUE + "/nack", requests.Nack),

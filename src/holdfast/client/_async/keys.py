@@ -1,8 +1,9 @@
-"""API keys of the HTTP server: one method for each SQL function; the secret is made here."""
+"""API keys of the HTTP server: one method for each SQL function."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from holdfast.client._async.calls import AsyncCalls
 from holdfast.client._keys import ApiKey, NewKey, hash_of, new_secret, prefix_of
@@ -26,20 +27,15 @@ class AsyncKeyVerbs(AsyncCalls):
 
         The answer holds the secret, which is stored nowhere: keep it.
         """
-        secret = new_secret()
-        id = await self._value(
-            int,
+        return await self._make_key(
             "create_key",
             name=name,
-            prefix=prefix_of(secret),
-            hash=hash_of(secret),
             scopes=scopes,
             queues=queues,
             expires_in=expires_in,
             rate=rate,
             burst=burst,
         )
-        return NewKey(id=id, key=secret, prefix=prefix_of(secret))
 
     async def keys(self) -> list[ApiKey]:
         """All keys, without their secrets."""
@@ -47,11 +43,15 @@ class AsyncKeyVerbs(AsyncCalls):
 
     async def rotate_key(self, id: int, *, grace: Duration | None = None) -> NewKey:
         """Give a key another secret; the old one stays valid for `grace`, or ends at once."""
-        secret = new_secret()
-        prefix = prefix_of(secret)
-        await self._value(bool, "rotate_key", id=id, prefix=prefix, hash=hash_of(secret), grace=grace)
-        return NewKey(id=id, key=secret, prefix=prefix)
+        return await self._make_key("rotate_key", id=id, grace=grace)
 
     async def revoke_key(self, id: int) -> bool:
         """Let a key be valid no more; False if it was revoked before."""
         return await self._value(bool, "revoke_key", id=id)
+
+    async def _make_key(self, verb: str, **arguments: Any) -> NewKey:
+        """Over SQL the secret is made here, and its hash alone goes to the database."""
+        secret = new_secret()
+        prefix = prefix_of(secret)
+        made = await self._value(int, verb, prefix=prefix, hash=hash_of(secret), **arguments)
+        return NewKey(id=arguments.get("id", made), key=secret, prefix=prefix)

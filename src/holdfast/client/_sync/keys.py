@@ -1,9 +1,10 @@
 # Made from ../_async/keys.py by tools/generate_sync.py: change that file, then run make generate.
-"""API keys of the HTTP server: one method for each SQL function; the secret is made here."""
+"""API keys of the HTTP server: one method for each SQL function."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from holdfast.client._keys import ApiKey, NewKey, hash_of, new_secret, prefix_of
 from holdfast.client._sync.calls import Calls
@@ -27,20 +28,15 @@ class KeyVerbs(Calls):
 
         The answer holds the secret, which is stored nowhere: keep it.
         """
-        secret = new_secret()
-        id = self._value(
-            int,
+        return self._make_key(
             "create_key",
             name=name,
-            prefix=prefix_of(secret),
-            hash=hash_of(secret),
             scopes=scopes,
             queues=queues,
             expires_in=expires_in,
             rate=rate,
             burst=burst,
         )
-        return NewKey(id=id, key=secret, prefix=prefix_of(secret))
 
     def keys(self) -> list[ApiKey]:
         """All keys, without their secrets."""
@@ -48,11 +44,15 @@ class KeyVerbs(Calls):
 
     def rotate_key(self, id: int, *, grace: Duration | None = None) -> NewKey:
         """Give a key another secret; the old one stays valid for `grace`, or ends at once."""
-        secret = new_secret()
-        prefix = prefix_of(secret)
-        self._value(bool, "rotate_key", id=id, prefix=prefix, hash=hash_of(secret), grace=grace)
-        return NewKey(id=id, key=secret, prefix=prefix)
+        return self._make_key("rotate_key", id=id, grace=grace)
 
     def revoke_key(self, id: int) -> bool:
         """Let a key be valid no more; False if it was revoked before."""
         return self._value(bool, "revoke_key", id=id)
+
+    def _make_key(self, verb: str, **arguments: Any) -> NewKey:
+        """Over SQL the secret is made here, and its hash alone goes to the database."""
+        secret = new_secret()
+        prefix = prefix_of(secret)
+        made = self._value(int, verb, prefix=prefix, hash=hash_of(secret), **arguments)
+        return NewKey(id=arguments.get("id", made), key=secret, prefix=prefix)

@@ -14,7 +14,7 @@ LARGEST = 2**63 - 1
 def number(id: Id, name: str = "id") -> int:
     """An id as a number."""
     value = int(id)
-    if value > LARGEST:
+    if abs(value) > LARGEST:
         raise InvalidRequestError("QH911", f"bad value for {name}", f"Got {value}.", "Ids have 63 bits.")
     return value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-import msgspec
+from psycopg.types.json import Jsonb
 
 from holdfast.client import PreconditionFailedError, QueueInfo, QueueNotFoundError
 from holdfast.client._rows import record
@@ -31,7 +31,7 @@ async def queues(call: Call[None]) -> object:
 @book.verb(ADMIN)
 async def create_queue(call: Call[Config]) -> object:
     """Make a queue with a configuration; 201 if it was made, 200 if it was there with the same one."""
-    created = await call.service.engine.create_queue(call.queue, call.asked)
+    created = await call.service.engine.create_queue(call.queue, as_jsonb(call.asked))
     call.service.configs.forget(call.queue)
     return JsonResponse(ROUTES["create_queue"].answer.write(created), 201 if created else 200)
 
@@ -54,7 +54,7 @@ async def configure_queue(call: Call[Config]) -> object:
     With If-Match it changes only the configuration that the ETag stands for.
     """
     wanted = call.request.headers.get("if-match")
-    change = msgspec.json.encode(call.asked).decode()
+    change = str(call.asked, "utf-8")
     async with call.service.engine.transaction() as connection:
         if wanted is not None and wanted.strip() != "*":
             # A change of nothing locks the queue: nobody else changes it between the look and the change.
@@ -108,4 +108,9 @@ async def purge(call: Call[wire.Purge]) -> object:
 @book.verb(ADMIN)
 async def configure_defaults(call: Call[Config]) -> object:
     """Change the defaults of all queues; answers with what is in force."""
-    return await call.service.engine.configure_defaults(call.asked)
+    return await call.service.engine.configure_defaults(as_jsonb(call.asked))
+
+
+def as_jsonb(config: Config) -> Any:
+    """A configuration, passed on as it came."""
+    return Jsonb(config, dumps=bytes)

@@ -1,0 +1,252 @@
+"""Verbs as HTTP requests, by the table that the server's routes are made of; and refusals as exceptions."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from types import MappingProxyType
+from typing import Any, TypeAlias
+from uuid import UUID
+
+import msgspec
+from msgspec import Raw
+from psycopg.types.json import Jsonb
+
+from holdfast.wire.answers import Answer, Single
+from holdfast.wire.requests import MOST_MESSAGES
+from holdfast.wire.routes import ROUTES, Route
+
+from ._calls import given
+from ._errors import BatchTooLargeError, HoldfastError, RequestError, UnexpectedAnswerError, make_error
+from ._explain import CODES, bad_json
+from ._types import Delivery
+
+NOT_FOR_THE_WIRE = ("alone", "wait")
+IN_A_PATH = re.compile(r"[A-Za-z0-9._:-]{1,200}")
+NOT_HOLDFAST = "This does not seem to be a Holdfast server."
+SHOWN = 200  # characters of a strange answer
+
+DELIVERY = Single(Delivery)
+Reader: TypeAlias = Callable[[bytes], Any]
+
+encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What goes over the wire for one call."""
+
+    verb: str
+    method: str
+    path: str
+    query: Mapping[str, Any] | None = None
+    content: bytes | None = None
+    repeatable: bool  # a second time does no harm
+    wait: float = 0.0  # seconds that the server may take on purpose
+
+
+def request(verb: str, arguments: Mapping[str, Any]) -> Request:
+    """The request that stands for a call."""
+    route = ROUTES[verb]
+    values = given(verb, {name: value for name, value in arguments.items() if name not in NOT_FOR_THE_WIRE})
+    path = re.sub(r"{(\w+)}", lambda place: in_path(place[1], values.pop(place[1])), route.path)
+    wait = arguments.get("wait") or 0.0
+    return Request(
+        verb=verb,
+        method=route.method,
+        path=path,
+        query={name: in_query(value) for name, value in values.items()} if route.query else None,
+        content=content(verb, route, values, wait),
+        repeatable=is_repeatable(verb, route, values),
+        wait=wait,
+    )
+
+
+def event_request(queue: str, options: Mapping[str, Any]) -> Request:
+    """The request that opens a stream of work."""
+    values = given("claim", {"queue": queue, **options})
+    path = f"/v1/queues/{in_path('queue', values.pop('queue'))}/work"
+    query = {name: in_query(value) for name, value in values.items()}
+    return Request(verb="work", method="GET", path=path, query=query, repeatable=True)
+
+
+def in_path(name: str, value: Any) -> str:
+    """A part of a path; a name that has no place in one is no queue's."""
+    text = str(value)
+    if not IN_A_PATH.fullmatch(text) or text in (".", ".."):
+        raise make_error(
+            "QH103",
+            "invalid queue name",
+            f"Got {text[:SHOWN]!r}.",
+            "A name has 1 to 200 of the characters A-Z a-z 0-9 . _ : -",
+        )
+    return text
+
+
+def in_query(value: Any) -> str:
+    """A value of a query."""
+    plain = on_the_wire("query", value)
+    return str(plain).lower() if isinstance(plain, bool) else str(plain)
+
+
+def content(verb: str, route: Route, values: dict[str, Any], wait: float) -> bytes | None:
+    """The body of a request."""
+    if route.body is None:
+        return None
+    if verb in MESSAGES:
+        return encode({"messages": MESSAGES[verb](verb, values)})
+    if "config" in values:
+        return bytes(on_the_wire(verb, values["config"]))
+    fields = {name: on_the_wire(verb, value) for name, value in values.items()}
+    return encode({**fields, "wait": wait} if wait else fields)
+
+
+def one_message(verb: str, values: dict[str, Any]) -> list[Any]:
+    """The messages of send."""
+    return [{name: on_the_wire(verb, value) for name, value in values.items()}]
+
+
+def equal_messages(verb: str, values: dict[str, Any]) -> list[Any]:
+    """The messages of send_batch, which share their options."""
+    payloads = values.pop("payloads")
+    check_number(len(payloads))
+    options = one_message(verb, values)[0]
+    return [
+        options if payload is None else {**options, "payload": on_the_wire(verb, payload)}
+        for payload in payloads
+    ]
+
+
+def own_messages(verb: str, values: dict[str, Any]) -> Raw:
+    """The messages of send_many, which are JSON already."""
+    check_number(len(values["messages"].obj))
+    return as_json(verb, values["messages"])
+
+
+MESSAGES: Mapping[str, Callable[[str, dict[str, Any]], Any]] = MappingProxyType(
+    {"send": one_message, "send_batch": equal_messages, "send_many": own_messages}
+)
+
+
+def check_number(messages: int) -> None:
+    """Refuse more messages than one request takes."""
+    if messages > MOST_MESSAGES:
+        raise BatchTooLargeError(
+            "QH208",
+            f"too many messages for one request: {messages}",
+            f"Over HTTP one request takes {MOST_MESSAGES}.",
+            "Send them in several calls, or with bulk_send and atomic=False.",
+        )
+
+
+def on_the_wire(verb: str, value: Any) -> Any:
+    """An argument in JSON's own types."""
+    if isinstance(value, Jsonb):
+        return as_json(verb, value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes):
+        return b64encode(value).decode("ascii")
+    if isinstance(value, datetime):
+        return in_utc(value).isoformat()
+    return str(value) if isinstance(value, UUID) else value
+
+
+strict_dumps = partial(json.dumps, allow_nan=False, ensure_ascii=False)
+
+
+def in_utc(value: datetime) -> datetime:
+    """A time in UTC, where Python's calendar has it."""
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        return value
+
+
+def as_json(verb: str, value: Jsonb) -> Raw:
+    """JSON as psycopg would write it; what PostgreSQL would refuse is refused as it would be."""
+    try:
+        text = (value.dumps or strict_dumps)(value.obj)
+        return Raw(text.encode() if isinstance(text, str) else text)
+    except ValueError as error:
+        raise bad_json(CODES.get(verb, "QH203"), f"{error}.") from error
+
+
+def is_repeatable(verb: str, route: Route, values: Mapping[str, Any]) -> bool:
+    """Whether a call may be repeated whose outcome is not known.
+
+    A send needs idempotency keys for that. A strict settlement would find its own work done, and refuse.
+    """
+    if verb == "send_many":
+        return all("idempotency_key" in message for message in values["messages"].obj)
+    if verb in MESSAGES:
+        return "idempotency_key" in values
+    return route.repeatable and not values.get("strict")
+
+
+def read_answer(verb: str, data: bytes, reader: Reader) -> Any:
+    """What a verb returns."""
+    return read(ROUTES[verb].answer, data, reader)
+
+
+def read_delivery(data: bytes, reader: Reader) -> Delivery:
+    """A message that was pushed."""
+    delivery: Delivery = read(DELIVERY, data, reader)[0]
+    return delivery
+
+
+def read(answer: Answer, data: bytes, reader: Reader) -> Any:
+    """The value of an answer, which must have the shape that this client knows."""
+    try:
+        return answer.read(data, reader)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnexpectedAnswerError(
+            "QH933", "the answer cannot be read", f"{error}.", "Use the same version on both sides."
+        ) from error
+
+
+class Refusal(msgspec.Struct):
+    """An error as the server tells it."""
+
+    code: str
+    message: str
+    detail: str | None = None
+    hint: str | None = None
+
+
+class RefusalDocument(msgspec.Struct):
+    """The one shape of an error."""
+
+    error: Refusal
+
+
+def read_refusal(status: int, retry_after: str | None, data: bytes) -> HoldfastError:
+    """What an answer that is no success means."""
+    try:
+        told = msgspec.json.decode(data, type=RefusalDocument).error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return strange_answer(status, data)
+    error = make_error(told.code, told.message, told.detail, told.hint)
+    if isinstance(error, RequestError) and retry_after is not None and retry_after.isdigit():
+        error.retry_after = int(retry_after)
+    return error
+
+
+def strange_answer(status: int, data: bytes) -> HoldfastError:
+    """An answer of somebody else's: of a proxy that does not reach the server, or of another program."""
+    shown = data[:SHOWN].decode("utf-8", "replace")
+    if status in (502, 503, 504):
+        return make_error(
+            "QH932",
+            "the server cannot be reached",
+            f"A proxy answers with status {status}: {shown!r}. Whether the request took effect is not known.",
+            "Ask again.",
+        )
+    return UnexpectedAnswerError(
+        "QH933", f"the answer has status {status} and is not Holdfast's", f"Got {shown!r}.", NOT_HOLDFAST
+    )
