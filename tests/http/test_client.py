@@ -190,9 +190,7 @@ def test_a_stream_that_breaks_is_opened_again(
     assert "work on orders is interrupted" in caplog.text
 
 
-def test_a_stream_lasts_longer_than_its_server(
-    serve: Serve, engine: Holdfast, relay: Proxy
-) -> None:
+def test_a_stream_lasts_longer_than_its_server(serve: Serve, engine: Holdfast, relay: Proxy) -> None:
     engine.create_queue("orders")
     engine.send("orders", 1)
     with HttpHoldfast(f"http://127.0.0.1:{relay.port}", patience=0.1) as client:

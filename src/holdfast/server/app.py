@@ -86,7 +86,7 @@ def handler(endpoint: Endpoint) -> Handle:
         try:
             service.refuse_if_ending()
             queue = text("queue", request.path_params.get("queue", ""))
-            caller = await service.door.admit(request, endpoint.scope, queue)
+            caller = await service.door.admit(request, endpoint.scope, None if endpoint.anywhere else queue)
             asked = await understood(endpoint, request, service.settings.max_body)
             answer = await endpoint.handler(Call(service, request, caller, asked, queue))
             return answered(endpoint, answer)

@@ -1,185 +1,217 @@
-"""Who calls, and what they may: API keys, their scopes and queues; and the open mode before the first key.
+"""The door: who calls, and whether they may; open to everybody on this machine before the first key.
 
-A key comes as `Authorization: Bearer`, as `x-api-key`, or as the password of Basic auth. The database
-knows its hash alone; what was found is remembered for a few seconds, or until a key changes.
+The database knows secrets by their hashes alone. What was found there is remembered for a few seconds, or
+until a key changes. Guesses are looked for too, since a valid key must get in whatever else comes from its
+address: those that come together go in one call, and an address without tries waits for company.
 """
 
 from __future__ import annotations
 
-import binascii
-import hashlib
-from base64 import b64decode
+import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from fnmatch import fnmatchcase
+from collections.abc import Sequence
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
 from starlette.requests import Request
 
-from holdfast.client import ForbiddenError, UnauthorizedError
+from holdfast.client import TooManyRequestsError, UnauthorizedError
+from holdfast.client._rows import scalar
 
-from .endpoint import ADMIN, ANY
+from .callers import EVERYBODY, NOBODY, Caller, require
+from .coalesce import Coalescer
+from .credentials import Credential, Headers, hashed, new_token, presented
 from .engine import Engine
 from .limits import Limits
-from .settings import Settings, is_loopback
+from .origins import check_local, check_site
+from .settings import Settings
+from .tries import Tries
+from .uses import Uses
 
-FRESH_SECONDS = 5.0  # how long what is known of a key holds
-OPEN_SECONDS = 1.0  # how long it holds that there is none
+FRESH_SECONDS = 5.0  # how long what is known of a secret holds
+OPEN_SECONDS = 1.0  # how long it holds that there is no key
+GUESS_SECONDS = 0.1  # how long a guess waits for others, from an address without tries
 MOST_REMEMBERED = 10_000
-TRIES_PER_SECOND, TRIES_AT_ONCE = 10 / 60, 10  # of wrong keys from one address
+MOST_AT_ONCE = 1_000  # hashes in one call
 
-FIND = b"select id, scopes, queues, rate, burst, expires_at from holdfast.find_key(%s)"
+FIND = (
+    b"select h.nth, k.id, k.scopes, k.queues, k.rate, k.burst, "
+    b"extract(epoch from k.expires_at - holdfast.now())::float8 "
+    b"from unnest(%s::bytea[]) with ordinality h(hash, nth), lateral holdfast.find_key(h.hash) k"
+)
 HAS_KEYS = b"select holdfast.has_keys()"
+ENDED = "It is revoked or has expired; or there was none, and now there are keys."
+LOG_IN = b"select holdfast.begin_login(hash => %s, token => %s) is not null"
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
-    """Whoever sent a request."""
-
-    key_id: int | None  # None: open mode, or a route that needs no key
-    scopes: frozenset[str]
-    queues: tuple[str, ...]
-    rate: float | None = None
-    burst: int | None = None
-    expires_at: datetime | None = None
-
-    def may(self, scope: str, queue: str) -> bool:
-        """Whether this may be done with a queue; "" stands for what belongs to no queue."""
-        return (scope in self.scopes or ADMIN in self.scopes) and self.reaches(queue)
-
-    def reaches(self, queue: str) -> bool:
-        """Whether a queue is among this caller's."""
-        if queue:
-            return any(fnmatchcase(queue, pattern) for pattern in self.queues)
-        return "*" in self.queues
-
-
-EVERYBODY = Caller(None, frozenset({ADMIN}), ("*",))
-NOBODY = Caller(None, frozenset(), ())
-
-
-@dataclass(slots=True)
-class Known:
-    """What was found of a key, and when."""
+class Found:
+    """What is known of a secret, and until when by the monotonic clock; no caller: it is none."""
 
     caller: Caller | None
-    at: float = field(default_factory=monotonic)
+    until: float
+
+
+class Memory:
+    """What was found last, of so many secrets at most."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[bytes, Found] = OrderedDict()
+
+    def get(self, hash: bytes) -> Found | None:
+        """What was found of a secret, however old."""
+        return self._found.get(hash)
+
+    def keep(self, hash: bytes, found: Found) -> None:
+        """Remember it."""
+        self._found[hash] = found
+        self._found.move_to_end(hash)
+        if len(self._found) > MOST_REMEMBERED:
+            self._found.popitem(last=False)
+
+    def drop(self, hash: bytes) -> None:
+        """Forget a secret."""
+        self._found.pop(hash, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._found.clear()
 
 
 class Door:
     """Lets callers in, or says why not."""
 
     def __init__(self, engine: Engine, settings: Settings, limits: Limits) -> None:
+        self.uses = Uses(engine)
         self._engine = engine
         self._settings = settings
         self._limits = limits
-        self._known: OrderedDict[bytes, Known] = OrderedDict()
-        self._closed = False
+        self._tries = Tries()
+        # Apart, so that guesses cannot push keys out.
+        self._keys, self._guesses = Memory(), Memory()
+        self._changes = 0  # how often keys have changed
+        self._finding: Coalescer[bool, bytes, Found] = Coalescer(
+            self._find, weigh=lambda _: 1, most=MOST_AT_ONCE, apart=False
+        )
+        self._looking: Coalescer[None, None, bool] = Coalescer(
+            self._look, weigh=lambda _: 1, most=MOST_AT_ONCE, apart=False
+        )
+        self._closed = not settings.on_loopback
         self._looked_at = float("-inf")
-        self.used: dict[int, datetime] = {}
 
     def forget(self, _: str = "") -> None:
         """Something has changed about keys."""
-        self._known.clear()
+        self._changes += 1
+        self._keys.clear()
+        self._guesses.clear()
         self._looked_at = float("-inf")
 
     async def is_open(self) -> bool:
-        """Whether there has never been a key; once there was one, it never is again."""
+        """Whether there has never been a key; once there was one, or away from loopback, it never is."""
         if not self._closed and monotonic() - self._looked_at > OPEN_SECONDS:
-            (has_keys,) = await self._engine.fetch("has_keys", HAS_KEYS, [], first)
-            self._closed, self._looked_at = bool(has_keys), monotonic()
+            await self._looking.submit(None, None)
         return not self._closed
 
-    async def admit(self, request: Request, scope: str | None, queue: str) -> Caller:
+    async def admit(self, request: Request, scope: str | None, queue: str | None) -> Caller:
         """The caller of a request, who may do this; anybody else is turned away."""
-        if await self.is_open():
-            check_same_site(request, self._settings)
-            return EVERYBODY
         if scope is None:
             return NOBODY
-        caller = await self.identify(request)
-        if scope != ANY:
-            require(caller, scope, queue)
-        if caller.rate is not None:
-            await self._limits.take(f"key:{caller.key_id}", caller.rate, caller.burst)
+        headers: Headers = dict(request.scope["headers"])
+        if await self.is_open():
+            check_local(headers, self._settings.cors)
+            return EVERYBODY
+        caller = await self.identify(presented(headers), headers, address(request))
+        require(caller, scope, queue)
+        await self._limit(caller)
         return caller
 
-    async def identify(self, request: Request) -> Caller:
-        """Whose key a request carries."""
-        secret = presented_key(request)
-        if secret is None:
+    async def readmit(self, request: Request, scope: str, queue: str) -> None:
+        """Turn away a caller whom this door has let in, and who may not go on."""
+        if await self.is_open():
+            return
+        credential = presented(dict(request.scope["headers"]))
+        caller = None if credential is None else await self.caller_of(credential.hash)
+        if caller is None:
+            raise UnauthorizedError("QH920", "the API key is not valid any more", ENDED, "Use another.")
+        require(caller, scope, queue)
+
+    async def identify(self, credential: Credential | None, headers: Headers, address: str) -> Caller:
+        """Whose key, or token, this is."""
+        if credential is None:
             raise UnauthorizedError(
                 "QH920",
                 "an API key is needed",
-                None,
+                "The request has none.",
                 "Send it as Authorization: Bearer hf_…; holdfast key create makes one.",
             )
-        caller = await self._find(hashlib.sha256(secret).digest())
-        if caller is None or (caller.expires_at is not None and caller.expires_at <= datetime.now(UTC)):
-            await self._limits.take(f"login:{address(request)}", TRIES_PER_SECOND, TRIES_AT_ONCE)
-            raise UnauthorizedError(
-                "QH920", "the API key is not valid", "It is unknown, revoked or expired.", "Use another."
-            )
+        if credential.is_remembered:
+            check_site(headers, self._settings.cors)
+        caller = await self.caller_of(credential.hash, hurried=self._tries.are_left(address))
+        if caller is None:
+            raise self._wrong(address)
         assert caller.key_id is not None
-        self.used[caller.key_id] = datetime.now(UTC)
+        self.uses.note(caller.key_id)
         return caller
 
-    async def _find(self, digest: bytes) -> Caller | None:
-        known = self._known.get(digest)
-        if known is None or monotonic() - known.at > FRESH_SECONDS:
-            rows = await self._engine.fetch("find_key", FIND, [digest], as_callers)
-            known = self._known[digest] = Known(rows[0] if rows else None)
-            while len(self._known) > MOST_REMEMBERED:
-                self._known.popitem(last=False)
-        return known.caller
+    async def log_in(self, secret: bytes, address: str) -> str:
+        """Exchange a key for a token, which counts for a quarter of an hour at every server."""
+        credential = Credential(hashed(secret))
+        caller = await self.identify(credential, {}, address)
+        await self._limit(caller)
+        token = new_token()
+        parameters = [credential.hash, hashed(token.encode())]
+        (is_key,) = await self._engine.fetch("begin_login", LOG_IN, parameters, scalar(bool))
+        if not is_key:  # but a token
+            raise self._wrong(address)
+        return token
 
+    async def caller_of(self, hash: bytes, *, hurried: bool = True) -> Caller | None:
+        """Whose secret has this hash; one that was not known to be a key is in no hurry if it is a guess."""
+        known = self._keys.get(hash)
+        found = known or self._guesses.get(hash)
+        if found is None or found.until <= monotonic():
+            found = await self._finding.submit(hurried or known is not None, hash)
+        return found.caller
 
-def require(caller: Caller, scope: str, queue: str) -> None:
-    """Refuse what a key does not allow."""
-    if not caller.may(scope, queue):
-        where = f"of the queue {queue}" if queue else "of all queues"
-        raise ForbiddenError(
-            "QH921",
-            "this key may not do that",
-            f"It takes the scope {scope} {where}.",
-            "Use a key that has it: holdfast key list shows what each may do.",
+    async def _find(self, hurried: bool, hashes: Sequence[bytes]) -> list[Found]:
+        if not hurried:
+            await asyncio.sleep(GUESS_SECONDS)
+        changes, now = self._changes, monotonic()
+        rows = await self._engine.fetch("find_key", FIND, [list(hashes)], as_found)
+        found = dict(rows)
+        answers = [found.get(nth) or Found(None, FRESH_SECONDS) for nth in range(1, len(hashes) + 1)]
+        dated = [Found(answer.caller, now + answer.until) for answer in answers]
+        if changes == self._changes:  # else what was found may be from before the change
+            for hash, answer in zip(hashes, dated, strict=True):
+                self._keep(hash, answer)
+        return dated
+
+    def _keep(self, hash: bytes, found: Found) -> None:
+        right, wrong = (self._keys, self._guesses) if found.caller else (self._guesses, self._keys)
+        right.keep(hash, found)
+        wrong.drop(hash)
+
+    async def _look(self, _: None, askers: Sequence[None]) -> list[bool]:
+        (has_keys,) = await self._engine.fetch("has_keys", HAS_KEYS, [], scalar(bool))
+        self._closed, self._looked_at = self._closed or has_keys, monotonic()
+        return [self._closed] * len(askers)
+
+    async def _limit(self, caller: Caller) -> None:
+        if caller.rate is not None:
+            await self._limits.take(f"key:{caller.key_id}", caller.rate, caller.burst)
+
+    def _wrong(self, address: str) -> UnauthorizedError | TooManyRequestsError:
+        pause = self._tries.take(address)
+        if pause is None:
+            return UnauthorizedError(
+                "QH920", "the API key is not valid", "It is unknown, revoked or expired.", "Use another."
+            )
+        error = TooManyRequestsError(
+            "QH922", "too many wrong keys", f"They came from {address}.", "Wait as long as Retry-After says."
         )
-
-
-def presented_key(request: Request) -> bytes | None:
-    """The key that a request carries, in one of its three forms."""
-    if named := request.headers.get("x-api-key"):
-        return named.encode()
-    kind, _, rest = request.headers.get("authorization", "").partition(" ")
-    if kind.lower() == "bearer" and rest:
-        return rest.strip().encode()
-    if kind.lower() == "basic":
-        try:
-            return b64decode(rest, validate=True).partition(b":")[2] or None
-        except binascii.Error:
-            return None
-    return None
-
-
-def check_same_site(request: Request, settings: Settings) -> None:
-    """In open mode, refuse what a web page may have sent: another host's name, or another origin."""
-    host = request.headers.get("host", "")
-    origin = request.headers.get("origin")
-    scheme = "https" if settings.tls_certificate else "http"
-    if not is_loopback(host_name(host)) or (origin is not None and origin != f"{scheme}://{host}"):
-        raise ForbiddenError(
-            "QH921",
-            "this request is from elsewhere",
-            f"Host is {host[:200]!r}, Origin {(origin or 'none')[:200]!r}.",
-            "Without API keys the server answers programs on this machine alone: use 127.0.0.1 or localhost.",
-        )
-
-
-def host_name(host: str) -> str:
-    """The name in a Host header, without the port."""
-    return host.rpartition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+        error.retry_after = pause
+        return error
 
 
 def address(request: Request) -> str:
@@ -187,11 +219,12 @@ def address(request: Request) -> str:
     return request.client.host if request.client else "unknown"
 
 
-def first(cursor: Any) -> Any:
-    """A row factory for one value."""
-    return lambda row: row[0]
+def as_found(cursor: Any) -> Any:
+    """A row factory: which of the hashes, and what was found, for how many seconds."""
 
+    def make(row: Sequence[Any]) -> tuple[int, Found]:
+        nth, id, scopes, queues, rate, burst, left = row
+        caller = Caller(id, frozenset(scopes), tuple(queues), rate, burst)
+        return nth, Found(caller, FRESH_SECONDS if left is None else min(left, FRESH_SECONDS))
 
-def as_callers(cursor: Any) -> Any:
-    """A row factory for keys."""
-    return lambda row: Caller(row[0], frozenset(row[1]), tuple(row[2]), *row[3:])
+    return make

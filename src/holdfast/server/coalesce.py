@@ -24,7 +24,11 @@ Call = Callable[[K, Sequence[I]], Awaitable[Sequence[A]]]
 class Coalescer(Generic[K, I, A]):
     """Gathers items of one key into calls; at most `width` calls of a key are on their way at once."""
 
-    def __init__(self, call: Call[K, I, A], *, weigh: Weigh[I], most: int, width: int = 1) -> None:
+    def __init__(
+        self, call: Call[K, I, A], *, weigh: Weigh[I], most: int, width: int = 1, apart: bool = True
+    ) -> None:
+        """apart: whether the items of a call that failed are tried one by one; no use if none can be bad."""
+        self._apart = apart
         self._call = call
         self._weigh = weigh
         self._most = most
@@ -72,7 +76,7 @@ class Coalescer(Generic[K, I, A]):
             answers = await self._call(key, [item for item, _ in batch])
         except Exception as error:
             # Where the outcome is not known (a lost connection) a repetition could send twice.
-            if len(batch) == 1 or not changed_nothing(error):
+            if len(batch) == 1 or not self._apart or not changed_nothing(error):
                 fail(batch, error)
                 return
             for one in batch:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from holdfast.wire.routes import ROUTES
 
 if TYPE_CHECKING:
-    from .auth import Caller
+    from .callers import Caller
     from .service import Service
 
 B = TypeVar("B")
@@ -53,6 +53,7 @@ class Endpoint:
     status: int = 200
     told: bool = True  # in the OpenAPI document
     write: Callable[[Any], Any] | None = None  # makes the answer of what the handler returns
+    anywhere: bool = False  # whatever queues the key is for; without a queue in the path, it takes all
 
     @property
     def name(self) -> str:
@@ -84,7 +85,7 @@ class Book:
         self.noun = noun
         self.endpoints: list[Endpoint] = []
 
-    def verb(self, scope: str) -> Register:
+    def verb(self, scope: str, **options: Any) -> Register:
         """Register the handler of a verb, which returns what the verb returns."""
 
         def register(handler: Handler) -> Handler:
@@ -98,6 +99,7 @@ class Book:
                 answer=route.answer.type,
                 status=route.status,
                 write=route.answer.write,
+                **options,
             )(handler)
 
         return register

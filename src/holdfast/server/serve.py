@@ -18,6 +18,7 @@ import uvicorn.supervisors
 from starlette.applications import Starlette
 
 from holdfast.client import ForbiddenError, UnavailableError
+from holdfast.client._explain import explained
 from holdfast.client._schema import check_schema
 
 from .app import make_app
@@ -34,7 +35,8 @@ def check(settings: Settings) -> None:
     """Refuse to serve a database that is not ours, or the world without keys."""
     with psycopg.connect(settings.database_url, autocommit=True, prepare_threshold=None) as connection:
         check_schema(connection)
-        row = connection.execute("select holdfast.has_keys()").fetchone()
+        with explained("has_keys"):
+            row = connection.execute("select holdfast.has_keys()").fetchone()
     if not settings.on_loopback and row == (False,):
         raise ForbiddenError(
             "QH921",

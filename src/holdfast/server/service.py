@@ -51,7 +51,7 @@ class Service:
             self.bulletin.subscribe("holdfast_config", self.configs.forget)
             self.bulletin.start()
         try:
-            async with kept_in_order(self.engine, self.settings.upkeep):
+            async with kept_in_order(self.engine, self.settings.upkeep), self.door.uses.written():
                 yield self
         finally:
             await self.end()

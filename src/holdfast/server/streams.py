@@ -7,7 +7,7 @@ is known at once; what is settled elsewhere, or runs out, is found by a look at 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
 from time import monotonic
@@ -27,6 +27,7 @@ LOOK_SECONDS = 1.0  # how often a stream that is full looks whether something wa
 RETRY_MS = 1_000  # what a client is told to wait before it connects again
 ENDING_VERBS = ("ack", "nack", "release")
 
+Check = Callable[[], Awaitable[None]]
 encode = msgspec.json.Encoder().encode
 
 
@@ -62,7 +63,10 @@ class Stream:
         max: int,
         lease: timedelta | None,
         consumer: str | None,
+        check: Check,
     ) -> None:
+        """check: raises an error when the caller may not go on."""
+        self._check = check
         self._service = service
         self._queue = queue
         self._max = max
@@ -101,9 +105,11 @@ class Stream:
                     wait=heartbeat,
                 )
                 self._hold(deliveries)
+                await self._check()
                 if deliveries or not ending.is_set():
                     yield deliveries
             elif await self._is_full_for(heartbeat - (monotonic() - started)):
+                await self._check()
                 yield []
 
     def _hold(self, deliveries: list[Delivery]) -> None:

@@ -274,5 +274,29 @@ class Repair(Body, kw_only=True):
     unreadable_only: bool = False
 
 
+class CreateKey(Body, kw_only=True):
+    """Whose key it is, and what it may do with which queues."""
+
+    name: Annotated[str, Meta(pattern=ANY_BUT_NUL, extra_json_schema={"minLength": 1, "maxLength": 64})]
+    scopes: Annotated[list[Word], Meta(description="One or more of send, consume, read, admin.")]
+    queues: Annotated[list[Word], Meta(description="Names, in which * stands for anything.")] | None = None
+    expires_in: Duration | None = None
+    rate: Annotated[float, Meta(description="Requests a second.")] | None = None
+    burst: Annotated[int, whole(1, 1_000_000)] | None = None
+
+
+class RotateKey(Body, kw_only=True):
+    """How long the old secret stays valid."""
+
+    grace: Duration | None = None
+
+
+class Login(Body, kw_only=True):
+    """A key as the password; the name of the user is of no account."""
+
+    username: str = ""
+    password: Annotated[str, Meta(min_length=1, max_length=1_000)]
+
+
 class Nothing(Body):
     """No fields."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.client import (
     Allowance,
+    ApiKey,
     BlockedKey,
     Claim,
     Delivery,
@@ -22,6 +23,7 @@ from holdfast.client import (
     Holder,
     Lease,
     LogStats,
+    NewKey,
     PipelineRun,
     Purged,
     QueueInfo,
@@ -132,6 +134,11 @@ ROUTES: Mapping[str, Route] = MappingProxyType(
         "read": get(RECORDS, Listing("records", Record), requests.Read),
         "log_delete": post(RECORDS + "/delete", Field("Deleted", "deleted", int), requests.LogDelete),
         "log_stats": get(RECORDS + "/stats", Single(LogStats)),
+        # API keys
+        "create_key": post("/v1/keys", Single(NewKey), requests.CreateKey, status=201),
+        "keys": get("/v1/keys", Listing("keys", ApiKey)),
+        "rotate_key": post("/v1/keys/{id}/rotate", Single(NewKey), requests.RotateKey),
+        "revoke_key": change("DELETE", "/v1/keys/{id}", Field("Revoked", "revoked", bool)),
         # Operations
         "now": get("/v1/now", Field("Now", "now", datetime)),
         "sweep": post(QUEUE + "/sweep", Field("Swept", "freed", int)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import claims, documents, keys, logs, messages, operations, queues, reports
+from . import claims, documents, keys, logins, logs, messages, operations, queues, reports
 
 BOOKS = (
     queues.book,
@@ -11,6 +11,7 @@ BOOKS = (
     reports.book,
     logs.book,
     keys.book,
+    logins.book,
     operations.book,
     documents.book,
 )

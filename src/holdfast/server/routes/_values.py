@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from holdfast.client import InvalidRequestError
 from holdfast.durations import parse_duration
+from holdfast.server.endpoint import Call
 from holdfast.wire.requests import Duration, Id
 
 LARGEST = 2**63 - 1
@@ -17,6 +19,14 @@ def number(id: Id, name: str = "id") -> int:
     if abs(value) > LARGEST:
         raise InvalidRequestError("QH911", f"bad value for {name}", f"Got {value}.", "Ids have 63 bits.")
     return value
+
+
+def path_id(call: Call[Any]) -> int:
+    """The id in the path."""
+    text = call.part("id")
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise InvalidRequestError("QH911", "bad value for id", f"Got {text[:100]!r}.", "Ids are numbers.")
+    return number(text)
 
 
 def number_or_none(id: Id | None, name: str) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 from starlette.responses import Response
 
@@ -97,7 +98,8 @@ async def work(call: Call[wire.Work]) -> Response:
     await call.service.engine.queue_stats(call.queue)  # a queue that is not there is an ordinary error
     if call.request.method == "HEAD":
         return Response(media_type=MEDIA)
-    stream = Stream(call.service, call.queue, asked.max, lease, asked.consumer)
+    check = partial(call.service.door.readmit, call.request, CONSUME, call.queue)
+    stream = Stream(call.service, call.queue, asked.max, lease, asked.consumer, check)
     return EventStream(stream.events())
 
 

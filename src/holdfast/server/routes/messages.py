@@ -9,7 +9,7 @@ from holdfast.server.endpoint import ADMIN, READ, SEND, Book, Call
 from holdfast.wire.requests import Browse, Discard, DiscardKey, NewMessage, Send
 from holdfast.wire.routes import DISCARDED, MESSAGES
 
-from ._values import number, number_or_none, numbers
+from ._values import number_or_none, numbers, path_id
 
 LONGEST_KEY = 200
 
@@ -80,14 +80,6 @@ async def discard(call: Call[Discard]) -> object:
 async def discard_key(call: Call[DiscardKey]) -> object:
     """Delete the messages that have a key."""
     return await call.service.engine.discard_key(call.queue, call.asked.key)
-
-
-def path_id(call: Call[None]) -> int:
-    """The id in the path."""
-    text = call.part("id")
-    if not (text.isascii() and text.isdigit() and len(text) <= 19):
-        raise InvalidRequestError("QH911", "bad value for id", f"Got {text[:100]!r}.", "Ids are numbers.")
-    return number(text)
 
 
 def not_there(queue: str, id: int) -> MessageNotFoundError:

@@ -26,7 +26,7 @@ async def readyz(call: Call[None]) -> object:
     return Health("ready", __version__)
 
 
-@book.verb(CONSUME)
+@book.verb(CONSUME, anywhere=True)
 async def now(call: Call[None]) -> object:
     """The time by Holdfast's clock."""
     return await call.service.engine.now()

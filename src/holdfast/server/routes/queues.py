@@ -10,7 +10,9 @@ from psycopg.types.json import Jsonb
 from holdfast.client import PreconditionFailedError, QueueInfo, QueueNotFoundError
 from holdfast.client._rows import record
 from holdfast.server.answering import JsonResponse
+from holdfast.server.callers import EVERY_QUEUE, require
 from holdfast.server.endpoint import ADMIN, READ, Book, Call
+from holdfast.server.reading import parse_body
 from holdfast.wire import requests as wire
 from holdfast.wire.answers import to_wire, wire_type
 from holdfast.wire.requests import Config
@@ -21,7 +23,7 @@ INFO = b"select * from holdfast.queues() where queue = %s"
 book = Book("queues")
 
 
-@book.verb(READ)
+@book.verb(READ, anywhere=True)
 async def queues(call: Call[None]) -> object:
     """The queues that the key reaches, with their configuration."""
     every = await call.service.engine.queues()
@@ -31,6 +33,7 @@ async def queues(call: Call[None]) -> object:
 @book.verb(ADMIN)
 async def create_queue(call: Call[Config]) -> object:
     """Make a queue with a configuration; 201 if it was made, 200 if it was there with the same one."""
+    require_dead_letter(call)
     created = await call.service.engine.create_queue(call.queue, as_jsonb(call.asked))
     call.service.configs.forget(call.queue)
     return JsonResponse(ROUTES["create_queue"].answer.write(created), 201 if created else 200)
@@ -53,6 +56,7 @@ async def configure_queue(call: Call[Config]) -> object:
 
     With If-Match it changes only the configuration that the ETag stands for.
     """
+    require_dead_letter(call)
     wanted = call.request.headers.get("if-match")
     change = str(call.asked, "utf-8")
     async with call.service.engine.transaction() as connection:
@@ -63,6 +67,15 @@ async def configure_queue(call: Call[Config]) -> object:
         effective = await call.service.engine.configured(connection, call.queue, change)
     call.service.configs.forget(call.queue)
     return JsonResponse(effective, headers={"ETag": etag(effective)})
+
+
+def require_dead_letter(call: Call[Config]) -> None:
+    """Messages that die must not go where the key could not send them."""
+    if EVERY_QUEUE in call.caller.queues:
+        return
+    named = parse_body(bytes(call.asked), dict[str, Any]).get("dead_letter")
+    if isinstance(named, str):
+        require(call.caller, ADMIN, named)
 
 
 def etag(effective: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.server.auth import require
+from holdfast.server.callers import require
 from holdfast.server.endpoint import ADMIN, READ, Book, Call
 from holdfast.wire import requests as wire
 
