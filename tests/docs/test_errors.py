@@ -23,7 +23,7 @@ def test_every_code_in_the_source_is_documented() -> None:
         code
         for path in (ROOT / "src").rglob("*")
         if path.suffix in {".py", ".sql"}
-        for code in re.findall(r"\bQH\d{3}\b", path.read_text(encoding="utf-8"))
+        for code in re.findall(r"\bQH(?!000)\d{3}\b", path.read_text(encoding="utf-8"))
     }
 
     assert named == set(listed())

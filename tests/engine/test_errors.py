@@ -393,7 +393,7 @@ def test_a_send_without_a_queue_says_what_was_expected(refusing: Engine) -> None
 
 
 def codes_in(path: Path) -> set[str]:
-    return set(re.findall(r"QH\d{3}", path.read_text(encoding="utf-8")))
+    return set(re.findall(r"QH(?!000)\d{3}", path.read_text(encoding="utf-8")))
 
 
 def codes_of_the_engine() -> set[str]:

@@ -1,6 +1,6 @@
 """The exceptions of Holdfast: one class for each error code that the SQL functions raise.
 
-    HoldfastError                       code, message, detail, hint, name, http_status
+    HoldfastError                       code, message, detail, hint, name, http_status, index
     ├── QueueError
     │   ├── QueueNotFoundError          QH101  404
     │   ├── QueueExistsError            QH102  409
@@ -92,6 +92,7 @@ Every other error of the database passes through as psycopg's own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -104,6 +105,7 @@ INTERNAL_ERROR = "XX000"
 # After a failover a register may have no page; or somebody has made it anew since this session looked it up.
 BROKEN_REGISTER = "bad magic number in sequence"
 REPLACED_REGISTER = "could not open relation with OID"
+PLACE = re.compile(r"messages\[(\d+)\]: ")  # at the head of a detail
 
 
 class HoldfastError(Exception):
@@ -118,6 +120,12 @@ class HoldfastError(Exception):
         self.message = message
         self.detail = detail
         self.hint = hint
+
+    @property
+    def index(self) -> int | None:
+        """Which of several messages in one call was refused, counted from 0; None: the call as a whole."""
+        place = PLACE.match(self.detail or "")
+        return int(place[1]) if place else None
 
     def __str__(self) -> str:
         lines = [f"{self.message} [{self.code}]"]

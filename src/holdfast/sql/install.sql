@@ -848,8 +848,19 @@ create type holdfast.cohort_delivery as (
 );
 comment on type holdfast.cohort_delivery is 'A message as claim_cohort hands it out: to which claimer, counted from 1, and as claim does';
 
+-- These have other arguments now: what is refused is named by its place among others.
+drop function if exists holdfast._fail(text, text, text, text);
+drop function if exists holdfast._too_large(text, int);
+drop function if exists holdfast._check_size(jsonb, bytea, int);
+drop function if exists holdfast._fits(jsonb, int);
+drop function if exists holdfast._draft(jsonb, holdfast.queue, timestamptz);
+drop function if exists holdfast._check_depth(holdfast.queue, bigint);
+drop function if exists holdfast._store_one(holdfast.queue, holdfast.draft, regclass, timestamptz);
+drop function if exists holdfast._sent_before(holdfast.queue, holdfast.draft);
+drop function if exists holdfast._no_append(text, jsonb);
+
 insert into holdfast.migration (version, name, checksum, breaking)
-values (14, 'cohorts', '076d5d1d5051bb57cb39ce732a7738081e0ab1271e8a7373d420003a2ea573d2', false);
+values (14, 'cohorts', '57bffc9382292cbe79447f720280e7a698964e6229f762b318611fd52ee78984', false);
 
 -- ==================== 0015 keys ====================
 
@@ -1037,14 +1048,30 @@ comment on function holdfast._turn_lock is 'The class of the advisory lock on th
 -- Every error has a stable code (SQLSTATE QHnnn), a message that says what is wrong, a detail that says what
 -- was found, and a hint that says what to do. The code stands at the end of the message too: psql does not show a
 -- SQLSTATE unless told to. A check raises or returns nothing; it changes nothing.
+--
+-- Of several messages in one call the error also names the one that is refused, as messages[17], counted from 0: at the head
+-- of the detail, and for programs as the column of the error. nth is that number, counted from 1; null: there is but one.
 
-create or replace function holdfast._fail(code text, message text, detail text default '', hint text default '')
+create or replace function holdfast._fail(code text, message text, detail text default '', hint text default '', nth bigint default null)
 returns void language plpgsql volatile
 as $$
 begin
+  if nth is not null then
+    perform holdfast._blame(nth, _fail.code, format('%s [%s]', _fail.message, _fail.code), _fail.detail, _fail.hint);
+  end if;
   raise exception using errcode = _fail.code, message = format('%s [%s]', _fail.message, _fail.code), detail = _fail.detail, hint = _fail.hint;
 end $$;
-comment on function holdfast._fail is 'Raise a Holdfast error; the message ends with its code';
+comment on function holdfast._fail is 'Raise a Holdfast error; the message ends with its code. nth: of the message that is to blame, if there are several';
+
+create or replace function holdfast._blame(nth bigint, code text, message text, detail text, hint text) returns void language plpgsql volatile
+as $$
+declare
+  v_place text := format('messages[%s]', nth - 1);
+begin
+  raise exception using errcode = _blame.code, message = _blame.message, detail = format('%s: %s', v_place, _blame.detail),
+    hint = _blame.hint, column = v_place;
+end $$;
+comment on function holdfast._blame is 'Raise an error that names the message which is to blame';
 
 create or replace function holdfast._no_queue(queue text) returns void language plpgsql volatile
 as $$
@@ -1148,15 +1175,15 @@ begin
 end $$;
 comment on function holdfast._check_priority is 'Refuse a bad priority';
 
-create or replace function holdfast._too_large(detail text, max_payload int) returns void language plpgsql volatile
+create or replace function holdfast._too_large(detail text, max_payload int, nth bigint) returns void language plpgsql volatile
 as $$
 begin
   perform holdfast._fail('QH201', 'payload is too large', detail,
-    format('This queue takes at most %s bytes (max_payload in its configuration).', max_payload));
+    format('This queue takes at most %s bytes (max_payload in its configuration).', max_payload), nth);
 end $$;
 comment on function holdfast._too_large is 'Raise: the payload is over the limit';
 
-create or replace function holdfast._check_size(payload jsonb, body bytea, max_payload int) returns void
+create or replace function holdfast._check_size(payload jsonb, body bytea, max_payload int, nth bigint default null) returns void
 language plpgsql immutable
 as $$
 declare
@@ -1173,18 +1200,18 @@ begin
     v_size := octet_length(payload::text);
   end if;
   if v_size > max_payload then
-    perform holdfast._too_large(format('It has %s bytes.', v_size), max_payload);
+    perform holdfast._too_large(format('It has %s bytes.', v_size), max_payload, nth);
   end if;
 exception
   when program_limit_exceeded or out_of_memory then
-    perform holdfast._too_large('It is too long to be written as text at all.', max_payload);
+    perform holdfast._too_large('It is too long to be written as text at all.', max_payload, nth);
 end $$;
 comment on function holdfast._check_size is 'Refuse a payload over the limit, or a payload with a body';
 
-create or replace function holdfast._fits(payload jsonb, max_payload int) returns boolean language plpgsql immutable
+create or replace function holdfast._fits(payload jsonb, max_payload int, nth bigint) returns boolean language plpgsql immutable
 as $$
 begin
-  perform holdfast._check_size(payload, null, max_payload);
+  perform holdfast._check_size(payload, null, max_payload, nth);
   return true;
 end $$;
 comment on function holdfast._fits is 'true, or the error that says that the payload is over the limit';
@@ -2738,15 +2765,24 @@ comment on function holdfast._check_keys is 'Refuse bad keys of a message';
 
 create or replace function holdfast._check_order(queue holdfast.queue, drafts holdfast.draft[]) returns void language plpgsql stable
 as $$
+declare
+  v_several boolean := cardinality(drafts) > 1;
+  v_nth bigint;
 begin
-  if queue.ordering is distinct from 'key' and exists (select from unnest(drafts) d where d.ordering_key is not null) then
+  if queue.ordering is distinct from 'key' then
+    v_nth := (select min(d.ordinality) from unnest(drafts) with ordinality d where d.ordering_key is not null);
+  end if;
+  if v_nth is not null then
     perform holdfast._fail('QH221', format('queue "%s" takes no ordering_key', queue.name),
       format('Its ordering is %s.', coalesce(queue.ordering, 'none')),
-      'Set ordering to key in its configuration; a strict queue is one line without keys.');
+      'Set ordering to key in its configuration; a strict queue is one line without keys.', case when v_several then v_nth end);
   end if;
-  if queue.ordering = 'strict' and exists (select from unnest(drafts) d where d.priority <> queue.priority_default) then
+  if queue.ordering = 'strict' then
+    v_nth := (select min(d.ordinality) from unnest(drafts) with ordinality d where d.priority <> queue.priority_default);
+  end if;
+  if v_nth is not null then
     perform holdfast._fail('QH221', format('queue "%s" takes no priority', queue.name), 'Its ordering is strict: one line.',
-      'Leave priority out, or set ordering to key.');
+      'Leave priority out, or set ordering to key.', case when v_several then v_nth end);
   end if;
 end $$;
 comment on function holdfast._check_order is 'Refuse an ordering key or a priority that does not go with the ordering of the queue';
@@ -2763,6 +2799,7 @@ declare
   v_stored bigint[] := '{}';
   v_xid xid8;
   v_draft holdfast.draft;
+  v_nth bigint := 0;
   v_singly boolean;
 begin
   perform holdfast._check_order(queue, drafts);
@@ -2781,11 +2818,13 @@ begin
   v_xid := pg_current_xact_id();
   if v_singly then
     foreach v_draft in array drafts loop
-      v_stored := v_stored || holdfast._store_one(queue, v_draft, (v_lanes ->> coalesce(v_draft.priority, queue.priority_default)::text)::regclass, at);
+      v_nth := v_nth + 1;
+      v_stored := v_stored || holdfast._store_one(queue, v_draft, (v_lanes ->> coalesce(v_draft.priority, queue.priority_default)::text)::regclass, at,
+                                                  case when cardinality(drafts) > 1 then v_nth end);
     end loop;
   else
     if queue.max_depth is not null then
-      perform holdfast._check_depth(queue, cardinality(drafts));
+      perform holdfast._check_depth(queue, cardinality(drafts), case when cardinality(drafts) > 1 then 1 end);
     end if;
     with stored as (
       insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
@@ -2804,7 +2843,7 @@ begin
 end $$;
 comment on function holdfast._store_with_keys is 'Store checked messages of which some have keys; returns the ids in order';
 
-create or replace function holdfast._store_one(queue holdfast.queue, draft holdfast.draft, sequence regclass, at timestamptz) returns bigint
+create or replace function holdfast._store_one(queue holdfast.queue, draft holdfast.draft, sequence regclass, at timestamptz, nth bigint) returns bigint
 language plpgsql volatile
 as $$
 declare
@@ -2814,14 +2853,14 @@ begin
   if draft.key is not null then
     v_id := holdfast._replace(queue.id, draft, v_line, at);
   elsif draft.idempotency_key is not null then
-    v_id := holdfast._sent_before(queue, draft);
+    v_id := holdfast._sent_before(queue, draft, nth);
   end if;
   if v_id is not null then
     return v_id;
   end if;
   -- Only now: what replaces a message, or was sent before, adds nothing.
   if queue.max_depth is not null then
-    perform holdfast._check_depth(queue, 1);
+    perform holdfast._check_depth(queue, 1, nth);
   end if;
   insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
                                 correlation_id, max_deliveries, ordering_key, order_no, key, idempotency_key, payload_hash)
@@ -2834,7 +2873,7 @@ begin
   returning id into v_id;
   return v_id;
 end $$;
-comment on function holdfast._store_one is 'Under the locks of its keys: store one message, or replace the one that waits, or find the one sent before';
+comment on function holdfast._store_one is 'Under the locks of its keys: store one message, or replace the one that waits, or find the one sent before. nth: which message of the call it is; null: the only one';
 
 create or replace function holdfast._replace(queue_id int, draft holdfast.draft, line text, at timestamptz) returns bigint
 language plpgsql volatile
@@ -2891,7 +2930,7 @@ end $$;
 comment on function holdfast._end_overdue is
   'End a message that is past its time to live, unless somebody has done so. false: somebody holds it, or it blocks its line';
 
-create or replace function holdfast._sent_before(queue holdfast.queue, draft holdfast.draft) returns bigint language plpgsql volatile
+create or replace function holdfast._sent_before(queue holdfast.queue, draft holdfast.draft, nth bigint) returns bigint language plpgsql volatile
 as $$
 declare
   v_id bigint;
@@ -2909,7 +2948,7 @@ begin
   if v_hash <> holdfast._payload_hash(draft.payload, draft.body) then
     perform holdfast._fail('QH222', 'a message with this idempotency_key and another payload is there',
       format('Message %s of queue "%s" has the key %s.', v_id, queue.name, quote_literal(draft.idempotency_key)),
-      'Use a key of its own for every message, and send a message again as it was.');
+      'Use a key of its own for every message, and send a message again as it was.', nth);
   end if;
   return v_id;
 end $$;
@@ -3093,9 +3132,9 @@ begin
   if queue.kind = 'log' then
     perform holdfast._no_append(queue.name, jsonb_build_object(
         'priority', d.priority, 'delay or deliver_at', d.due_at, 'ttl or expires_at', d.expires_at, 'max_deliveries', d.max_deliveries,
-        'ordering_key', d.ordering_key, 'key', d.key, 'idempotency_key', d.idempotency_key))
-    from (select max(d.priority) as priority, max(d.due_at) as due_at, max(d.expires_at) as expires_at, max(d.max_deliveries) as max_deliveries,
-                 max(d.ordering_key) as ordering_key, max(d.key) as key, max(d.idempotency_key) as idempotency_key from unnest(drafts) d) d
+        'ordering_key', d.ordering_key, 'key', d.key, 'idempotency_key', d.idempotency_key),
+      case when cardinality(drafts) > 1 then d.ordinality end)
+    from unnest(drafts) with ordinality d
     where num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries, d.ordering_key, d.key, d.idempotency_key) > 0;
   end if;
   if queue.ordering is not null
@@ -3103,7 +3142,7 @@ begin
     return holdfast._store_with_keys(queue, drafts, at);
   end if;
   if queue.max_depth is not null then
-    perform holdfast._check_depth(queue, cardinality(drafts));
+    perform holdfast._check_depth(queue, cardinality(drafts), case when cardinality(drafts) > 1 then 1 end);
   end if;
   select jsonb_object_agg(p.priority, holdfast._ids(queue, p.priority)) into v_lanes
   from (select distinct coalesce(d.priority, queue.priority_default)::smallint as priority from unnest(drafts) d) p;
@@ -3171,10 +3210,11 @@ begin
       select array_agg((p.payload, null, send_batch.content_type, send_batch.headers, send_batch.priority, v_due, v_expires,
                         send_batch.correlation_id, send_batch.tag, send_batch.max_deliveries, send_batch.ordering_key,
                         send_batch.key, send_batch.idempotency_key)::holdfast.draft order by p.n)
-      from unnest(payloads) with ordinality p(payload, n) where holdfast._fits(p.payload, v_queue.max_payload)), v_now);
+      from unnest(payloads) with ordinality p(payload, n)
+      where holdfast._fits(p.payload, v_queue.max_payload, case when cardinality(payloads) > 1 then p.n end)), v_now);
   end if;
   if v_queue.max_depth is not null then
-    perform holdfast._check_depth(v_queue, cardinality(payloads));
+    perform holdfast._check_depth(v_queue, cardinality(payloads), case when cardinality(payloads) > 1 then 1 end);
   end if;
 
   v_ids := holdfast._ids(v_queue, priority);
@@ -3186,19 +3226,22 @@ begin
   select v_stored[p.n], v_queue.id, v_now, v_due, v_expires, p.payload, send_batch.content_type, send_batch.headers,
          send_batch.tag, send_batch.correlation_id, send_batch.max_deliveries
   from unnest(payloads) with ordinality p(payload, n)
-  where pg_column_size(p.payload) <= v_queue.max_payload / 256 or holdfast._fits(p.payload, v_queue.max_payload);
+  where pg_column_size(p.payload) <= v_queue.max_payload / 256
+     or holdfast._fits(p.payload, v_queue.max_payload, case when cardinality(payloads) > 1 then p.n end);
   perform holdfast._wake(v_queue);
   return v_stored;
 end $$;
 comment on function holdfast.send_batch is 'Send many payloads with one set of options; returns the ids in order';
 
-create or replace function holdfast._draft(message jsonb, queue holdfast.queue, at timestamptz) returns holdfast.draft
+create or replace function holdfast._draft(message jsonb, queue holdfast.queue, at timestamptz, nth bigint) returns holdfast.draft
 language plpgsql stable
 as $$
 declare
   v_draft holdfast.draft;
   v_unknown text;
   v_wrong text;
+  v_detail text;
+  v_hint text;
 begin
   if jsonb_typeof(message) <> 'object' then
     perform holdfast._fail('QH203', 'each message must be a JSON object', format('Got %s.', left(message::text, 100)),
@@ -3237,13 +3280,22 @@ begin
       raise data_exception using message = format('%s must be text, not %s', v_wrong, left((message -> v_wrong)::text, 100));
     end if;
   end if;
+  perform holdfast._check_draft(v_draft, queue.max_payload);
   return v_draft;
 exception
   when data_exception then
     perform holdfast._fail('QH203', 'a message has a field of the wrong type', sqlerrm,
-      'delay, ttl: seconds or text such as "5 min"; deliver_at, expires_at: ISO times; priority, max_deliveries: whole numbers; correlation_id: a UUID; body: base64; all others but payload and headers: text.');
+      'delay, ttl: seconds or text such as "5 min"; deliver_at, expires_at: ISO times; priority, max_deliveries: whole numbers; correlation_id: a UUID; body: base64; all others but payload and headers: text.',
+      nth);
+  -- Stands for all codes of Holdfast: a check has refused it, and does not know which one it is.
+  when sqlstate 'QH000' then
+    if nth is null then
+      raise;
+    end if;
+    get stacked diagnostics v_detail = pg_exception_detail, v_hint = pg_exception_hint;
+    perform holdfast._blame(nth, sqlstate, sqlerrm, v_detail, v_hint);
 end $$;
-comment on function holdfast._draft is 'Read one message of send_many';
+comment on function holdfast._draft is 'Read and check one message of send_many. nth: which one; null: the only one';
 
 create or replace function holdfast._span(value jsonb) returns interval language sql immutable
   return case jsonb_typeof(value) when 'number' then make_interval(secs => (value #>> '{}')::float8)
@@ -3269,6 +3321,7 @@ declare
   v_queue holdfast.queue := holdfast._queue(send_many.queue);
   v_now timestamptz := holdfast.now();
   v_drafts holdfast.draft[];
+  v_one boolean;
 begin
   if jsonb_typeof(messages) is distinct from 'array' then
     perform holdfast._fail('QH203', 'messages must be a JSON array', format('Got %s.', coalesce(jsonb_typeof(messages), 'null')),
@@ -3278,9 +3331,9 @@ begin
   if jsonb_array_length(messages) = 0 then
     return '{}';
   end if;
-  select array_agg(holdfast._draft(m.value, v_queue, v_now) order by m.n) into v_drafts
+  v_one := jsonb_array_length(messages) = 1;
+  select array_agg(holdfast._draft(m.value, v_queue, v_now, case when not v_one then m.n end) order by m.n) into v_drafts
   from jsonb_array_elements(messages) with ordinality m(value, n);
-  perform holdfast._check_draft(d, v_queue.max_payload) from unnest(v_drafts) d;
   perform holdfast._hurry(v_queue.fast and alone);
   return holdfast._store(v_queue, v_drafts, v_now);
 end $$;
@@ -3320,7 +3373,7 @@ comment on function holdfast._receive is 'Turns what a statement put into the in
 create or replace trigger receive after insert on holdfast.inbox
 referencing new table as arrived for each statement execute function holdfast._receive();
 
-create or replace function holdfast._check_depth(queue holdfast.queue, messages bigint) returns void
+create or replace function holdfast._check_depth(queue holdfast.queue, messages bigint, nth bigint default null) returns void
 language plpgsql volatile
 as $$
 declare
@@ -3342,12 +3395,13 @@ begin
     if v_depth + messages > queue.max_depth then
       perform holdfast._fail('QH209', format('queue "%s" is full', queue.name),
         format('It holds %s of at most %s messages (max_depth); %s more do not fit.', v_depth, queue.max_depth, messages),
-        'Send again later, or raise max_depth.');
+        'Send again later, or raise max_depth.', nth + greatest(queue.max_depth - v_depth, 0));
     end if;
   end if;
   perform setval(queue.depth, v_depth + messages);
 end $$;
-comment on function holdfast._check_depth is 'Refuse messages that would go over max_depth';
+comment on function holdfast._check_depth is
+  'Refuse messages that would go over max_depth. nth: which message of the call is the first of them, so that the first that does not fit is named; null: the only one';
 
 create or replace function holdfast._count_upto(queue holdfast.queue, enough bigint) returns bigint language sql stable
   return (select count(*) from (
@@ -7090,7 +7144,7 @@ begin
 end $$;
 comment on function holdfast._log_lane is 'The one lane of a log, or of a queue where that will do; or an error';
 
-create or replace function holdfast._no_append(queue text, options jsonb) returns void language plpgsql stable
+create or replace function holdfast._no_append(queue text, options jsonb, nth bigint default null) returns void language plpgsql stable
 as $$
 declare
   v_order text[] := '{priority,delay,deliver_at,delay or deliver_at,ttl,expires_at,ttl or expires_at,max_deliveries,ordering_key,key,idempotency_key}';
@@ -7098,7 +7152,7 @@ begin
   perform holdfast._fail('QH604', 'a log takes no such option',
     format('"%s" is a log, whose records are not delivered; got %s.', _no_append.queue,
            (select string_agg(k, ', ' order by array_position(v_order, k)) from jsonb_object_keys(jsonb_strip_nulls(options)) k)),
-    'Options for a log: payload, body, content_type, headers, correlation_id, tag. Old records go by the log''s retention.');
+    'Options for a log: payload, body, content_type, headers, correlation_id, tag. Old records go by the log''s retention.', nth);
 end $$;
 comment on function holdfast._no_append is 'Raise: a send to a log has these options, by name; null: it does not have that one';
 
@@ -9418,7 +9472,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '81e76f8deee50e75edc1ec8f7d6d9cc23aafffe69e29a5ec6ebd20c2079b24ab', false);
+values (0, 'functions', 'e2be619ebc94f06022ddc295d3f8a3656b25fd66d10984e12f1cd7ed126bc25d', false);
 \else
 do $install$
 begin
@@ -9438,9 +9492,9 @@ begin
             (11, '004fd1f028fde78745be9726081258fcdf1f9173cf2c848028c98140cc686e72'),
             (12, '8294239b6efe8786d1a522a1b69126e35113393d085f2ef5f0dd6a95c2baac93'),
             (13, '6fd8556a28c639a5d8ca0170da78ad03c97a848b47cfa50c7359db59f6c001b3'),
-            (14, '076d5d1d5051bb57cb39ce732a7738081e0ab1271e8a7373d420003a2ea573d2'),
+            (14, '57bffc9382292cbe79447f720280e7a698964e6229f762b318611fd52ee78984'),
             (15, 'fe56e6e2bae0fc1aeb4d6087bc723d295e0d5c13e2e9576128fae84c8b63abe5'),
-            (0, '81e76f8deee50e75edc1ec8f7d6d9cc23aafffe69e29a5ec6ebd20c2079b24ab')
+            (0, 'e2be619ebc94f06022ddc295d3f8a3656b25fd66d10984e12f1cd7ed126bc25d')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -3,14 +3,30 @@
 -- Every error has a stable code (SQLSTATE QHnnn), a message that says what is wrong, a detail that says what
 -- was found, and a hint that says what to do. The code stands at the end of the message too: psql does not show a
 -- SQLSTATE unless told to. A check raises or returns nothing; it changes nothing.
+--
+-- Of several messages in one call the error also names the one that is refused, as messages[17], counted from 0: at the head
+-- of the detail, and for programs as the column of the error. nth is that number, counted from 1; null: there is but one.
 
-create or replace function holdfast._fail(code text, message text, detail text default '', hint text default '')
+create or replace function holdfast._fail(code text, message text, detail text default '', hint text default '', nth bigint default null)
 returns void language plpgsql volatile
 as $$
 begin
+  if nth is not null then
+    perform holdfast._blame(nth, _fail.code, format('%s [%s]', _fail.message, _fail.code), _fail.detail, _fail.hint);
+  end if;
   raise exception using errcode = _fail.code, message = format('%s [%s]', _fail.message, _fail.code), detail = _fail.detail, hint = _fail.hint;
 end $$;
-comment on function holdfast._fail is 'Raise a Holdfast error; the message ends with its code';
+comment on function holdfast._fail is 'Raise a Holdfast error; the message ends with its code. nth: of the message that is to blame, if there are several';
+
+create or replace function holdfast._blame(nth bigint, code text, message text, detail text, hint text) returns void language plpgsql volatile
+as $$
+declare
+  v_place text := format('messages[%s]', nth - 1);
+begin
+  raise exception using errcode = _blame.code, message = _blame.message, detail = format('%s: %s', v_place, _blame.detail),
+    hint = _blame.hint, column = v_place;
+end $$;
+comment on function holdfast._blame is 'Raise an error that names the message which is to blame';
 
 create or replace function holdfast._no_queue(queue text) returns void language plpgsql volatile
 as $$
@@ -114,15 +130,15 @@ begin
 end $$;
 comment on function holdfast._check_priority is 'Refuse a bad priority';
 
-create or replace function holdfast._too_large(detail text, max_payload int) returns void language plpgsql volatile
+create or replace function holdfast._too_large(detail text, max_payload int, nth bigint) returns void language plpgsql volatile
 as $$
 begin
   perform holdfast._fail('QH201', 'payload is too large', detail,
-    format('This queue takes at most %s bytes (max_payload in its configuration).', max_payload));
+    format('This queue takes at most %s bytes (max_payload in its configuration).', max_payload), nth);
 end $$;
 comment on function holdfast._too_large is 'Raise: the payload is over the limit';
 
-create or replace function holdfast._check_size(payload jsonb, body bytea, max_payload int) returns void
+create or replace function holdfast._check_size(payload jsonb, body bytea, max_payload int, nth bigint default null) returns void
 language plpgsql immutable
 as $$
 declare
@@ -139,18 +155,18 @@ begin
     v_size := octet_length(payload::text);
   end if;
   if v_size > max_payload then
-    perform holdfast._too_large(format('It has %s bytes.', v_size), max_payload);
+    perform holdfast._too_large(format('It has %s bytes.', v_size), max_payload, nth);
   end if;
 exception
   when program_limit_exceeded or out_of_memory then
-    perform holdfast._too_large('It is too long to be written as text at all.', max_payload);
+    perform holdfast._too_large('It is too long to be written as text at all.', max_payload, nth);
 end $$;
 comment on function holdfast._check_size is 'Refuse a payload over the limit, or a payload with a body';
 
-create or replace function holdfast._fits(payload jsonb, max_payload int) returns boolean language plpgsql immutable
+create or replace function holdfast._fits(payload jsonb, max_payload int, nth bigint) returns boolean language plpgsql immutable
 as $$
 begin
-  perform holdfast._check_size(payload, null, max_payload);
+  perform holdfast._check_size(payload, null, max_payload, nth);
   return true;
 end $$;
 comment on function holdfast._fits is 'true, or the error that says that the payload is over the limit';

@@ -32,15 +32,24 @@ comment on function holdfast._check_keys is 'Refuse bad keys of a message';
 
 create or replace function holdfast._check_order(queue holdfast.queue, drafts holdfast.draft[]) returns void language plpgsql stable
 as $$
+declare
+  v_several boolean := cardinality(drafts) > 1;
+  v_nth bigint;
 begin
-  if queue.ordering is distinct from 'key' and exists (select from unnest(drafts) d where d.ordering_key is not null) then
+  if queue.ordering is distinct from 'key' then
+    v_nth := (select min(d.ordinality) from unnest(drafts) with ordinality d where d.ordering_key is not null);
+  end if;
+  if v_nth is not null then
     perform holdfast._fail('QH221', format('queue "%s" takes no ordering_key', queue.name),
       format('Its ordering is %s.', coalesce(queue.ordering, 'none')),
-      'Set ordering to key in its configuration; a strict queue is one line without keys.');
+      'Set ordering to key in its configuration; a strict queue is one line without keys.', case when v_several then v_nth end);
   end if;
-  if queue.ordering = 'strict' and exists (select from unnest(drafts) d where d.priority <> queue.priority_default) then
+  if queue.ordering = 'strict' then
+    v_nth := (select min(d.ordinality) from unnest(drafts) with ordinality d where d.priority <> queue.priority_default);
+  end if;
+  if v_nth is not null then
     perform holdfast._fail('QH221', format('queue "%s" takes no priority', queue.name), 'Its ordering is strict: one line.',
-      'Leave priority out, or set ordering to key.');
+      'Leave priority out, or set ordering to key.', case when v_several then v_nth end);
   end if;
 end $$;
 comment on function holdfast._check_order is 'Refuse an ordering key or a priority that does not go with the ordering of the queue';
@@ -57,6 +66,7 @@ declare
   v_stored bigint[] := '{}';
   v_xid xid8;
   v_draft holdfast.draft;
+  v_nth bigint := 0;
   v_singly boolean;
 begin
   perform holdfast._check_order(queue, drafts);
@@ -75,11 +85,13 @@ begin
   v_xid := pg_current_xact_id();
   if v_singly then
     foreach v_draft in array drafts loop
-      v_stored := v_stored || holdfast._store_one(queue, v_draft, (v_lanes ->> coalesce(v_draft.priority, queue.priority_default)::text)::regclass, at);
+      v_nth := v_nth + 1;
+      v_stored := v_stored || holdfast._store_one(queue, v_draft, (v_lanes ->> coalesce(v_draft.priority, queue.priority_default)::text)::regclass, at,
+                                                  case when cardinality(drafts) > 1 then v_nth end);
     end loop;
   else
     if queue.max_depth is not null then
-      perform holdfast._check_depth(queue, cardinality(drafts));
+      perform holdfast._check_depth(queue, cardinality(drafts), case when cardinality(drafts) > 1 then 1 end);
     end if;
     with stored as (
       insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
@@ -98,7 +110,7 @@ begin
 end $$;
 comment on function holdfast._store_with_keys is 'Store checked messages of which some have keys; returns the ids in order';
 
-create or replace function holdfast._store_one(queue holdfast.queue, draft holdfast.draft, sequence regclass, at timestamptz) returns bigint
+create or replace function holdfast._store_one(queue holdfast.queue, draft holdfast.draft, sequence regclass, at timestamptz, nth bigint) returns bigint
 language plpgsql volatile
 as $$
 declare
@@ -108,14 +120,14 @@ begin
   if draft.key is not null then
     v_id := holdfast._replace(queue.id, draft, v_line, at);
   elsif draft.idempotency_key is not null then
-    v_id := holdfast._sent_before(queue, draft);
+    v_id := holdfast._sent_before(queue, draft, nth);
   end if;
   if v_id is not null then
     return v_id;
   end if;
   -- Only now: what replaces a message, or was sent before, adds nothing.
   if queue.max_depth is not null then
-    perform holdfast._check_depth(queue, 1);
+    perform holdfast._check_depth(queue, 1, nth);
   end if;
   insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
                                 correlation_id, max_deliveries, ordering_key, order_no, key, idempotency_key, payload_hash)
@@ -128,7 +140,7 @@ begin
   returning id into v_id;
   return v_id;
 end $$;
-comment on function holdfast._store_one is 'Under the locks of its keys: store one message, or replace the one that waits, or find the one sent before';
+comment on function holdfast._store_one is 'Under the locks of its keys: store one message, or replace the one that waits, or find the one sent before. nth: which message of the call it is; null: the only one';
 
 create or replace function holdfast._replace(queue_id int, draft holdfast.draft, line text, at timestamptz) returns bigint
 language plpgsql volatile
@@ -185,7 +197,7 @@ end $$;
 comment on function holdfast._end_overdue is
   'End a message that is past its time to live, unless somebody has done so. false: somebody holds it, or it blocks its line';
 
-create or replace function holdfast._sent_before(queue holdfast.queue, draft holdfast.draft) returns bigint language plpgsql volatile
+create or replace function holdfast._sent_before(queue holdfast.queue, draft holdfast.draft, nth bigint) returns bigint language plpgsql volatile
 as $$
 declare
   v_id bigint;
@@ -203,7 +215,7 @@ begin
   if v_hash <> holdfast._payload_hash(draft.payload, draft.body) then
     perform holdfast._fail('QH222', 'a message with this idempotency_key and another payload is there',
       format('Message %s of queue "%s" has the key %s.', v_id, queue.name, quote_literal(draft.idempotency_key)),
-      'Use a key of its own for every message, and send a message again as it was.');
+      'Use a key of its own for every message, and send a message again as it was.', nth);
   end if;
   return v_id;
 end $$;

@@ -142,9 +142,9 @@ begin
   if queue.kind = 'log' then
     perform holdfast._no_append(queue.name, jsonb_build_object(
         'priority', d.priority, 'delay or deliver_at', d.due_at, 'ttl or expires_at', d.expires_at, 'max_deliveries', d.max_deliveries,
-        'ordering_key', d.ordering_key, 'key', d.key, 'idempotency_key', d.idempotency_key))
-    from (select max(d.priority) as priority, max(d.due_at) as due_at, max(d.expires_at) as expires_at, max(d.max_deliveries) as max_deliveries,
-                 max(d.ordering_key) as ordering_key, max(d.key) as key, max(d.idempotency_key) as idempotency_key from unnest(drafts) d) d
+        'ordering_key', d.ordering_key, 'key', d.key, 'idempotency_key', d.idempotency_key),
+      case when cardinality(drafts) > 1 then d.ordinality end)
+    from unnest(drafts) with ordinality d
     where num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries, d.ordering_key, d.key, d.idempotency_key) > 0;
   end if;
   if queue.ordering is not null
@@ -152,7 +152,7 @@ begin
     return holdfast._store_with_keys(queue, drafts, at);
   end if;
   if queue.max_depth is not null then
-    perform holdfast._check_depth(queue, cardinality(drafts));
+    perform holdfast._check_depth(queue, cardinality(drafts), case when cardinality(drafts) > 1 then 1 end);
   end if;
   select jsonb_object_agg(p.priority, holdfast._ids(queue, p.priority)) into v_lanes
   from (select distinct coalesce(d.priority, queue.priority_default)::smallint as priority from unnest(drafts) d) p;
@@ -220,10 +220,11 @@ begin
       select array_agg((p.payload, null, send_batch.content_type, send_batch.headers, send_batch.priority, v_due, v_expires,
                         send_batch.correlation_id, send_batch.tag, send_batch.max_deliveries, send_batch.ordering_key,
                         send_batch.key, send_batch.idempotency_key)::holdfast.draft order by p.n)
-      from unnest(payloads) with ordinality p(payload, n) where holdfast._fits(p.payload, v_queue.max_payload)), v_now);
+      from unnest(payloads) with ordinality p(payload, n)
+      where holdfast._fits(p.payload, v_queue.max_payload, case when cardinality(payloads) > 1 then p.n end)), v_now);
   end if;
   if v_queue.max_depth is not null then
-    perform holdfast._check_depth(v_queue, cardinality(payloads));
+    perform holdfast._check_depth(v_queue, cardinality(payloads), case when cardinality(payloads) > 1 then 1 end);
   end if;
 
   v_ids := holdfast._ids(v_queue, priority);
@@ -235,19 +236,22 @@ begin
   select v_stored[p.n], v_queue.id, v_now, v_due, v_expires, p.payload, send_batch.content_type, send_batch.headers,
          send_batch.tag, send_batch.correlation_id, send_batch.max_deliveries
   from unnest(payloads) with ordinality p(payload, n)
-  where pg_column_size(p.payload) <= v_queue.max_payload / 256 or holdfast._fits(p.payload, v_queue.max_payload);
+  where pg_column_size(p.payload) <= v_queue.max_payload / 256
+     or holdfast._fits(p.payload, v_queue.max_payload, case when cardinality(payloads) > 1 then p.n end);
   perform holdfast._wake(v_queue);
   return v_stored;
 end $$;
 comment on function holdfast.send_batch is 'Send many payloads with one set of options; returns the ids in order';
 
-create or replace function holdfast._draft(message jsonb, queue holdfast.queue, at timestamptz) returns holdfast.draft
+create or replace function holdfast._draft(message jsonb, queue holdfast.queue, at timestamptz, nth bigint) returns holdfast.draft
 language plpgsql stable
 as $$
 declare
   v_draft holdfast.draft;
   v_unknown text;
   v_wrong text;
+  v_detail text;
+  v_hint text;
 begin
   if jsonb_typeof(message) <> 'object' then
     perform holdfast._fail('QH203', 'each message must be a JSON object', format('Got %s.', left(message::text, 100)),
@@ -286,13 +290,22 @@ begin
       raise data_exception using message = format('%s must be text, not %s', v_wrong, left((message -> v_wrong)::text, 100));
     end if;
   end if;
+  perform holdfast._check_draft(v_draft, queue.max_payload);
   return v_draft;
 exception
   when data_exception then
     perform holdfast._fail('QH203', 'a message has a field of the wrong type', sqlerrm,
-      'delay, ttl: seconds or text such as "5 min"; deliver_at, expires_at: ISO times; priority, max_deliveries: whole numbers; correlation_id: a UUID; body: base64; all others but payload and headers: text.');
+      'delay, ttl: seconds or text such as "5 min"; deliver_at, expires_at: ISO times; priority, max_deliveries: whole numbers; correlation_id: a UUID; body: base64; all others but payload and headers: text.',
+      nth);
+  -- Stands for all codes of Holdfast: a check has refused it, and does not know which one it is.
+  when sqlstate 'QH000' then
+    if nth is null then
+      raise;
+    end if;
+    get stacked diagnostics v_detail = pg_exception_detail, v_hint = pg_exception_hint;
+    perform holdfast._blame(nth, sqlstate, sqlerrm, v_detail, v_hint);
 end $$;
-comment on function holdfast._draft is 'Read one message of send_many';
+comment on function holdfast._draft is 'Read and check one message of send_many. nth: which one; null: the only one';
 
 create or replace function holdfast._span(value jsonb) returns interval language sql immutable
   return case jsonb_typeof(value) when 'number' then make_interval(secs => (value #>> '{}')::float8)
@@ -318,6 +331,7 @@ declare
   v_queue holdfast.queue := holdfast._queue(send_many.queue);
   v_now timestamptz := holdfast.now();
   v_drafts holdfast.draft[];
+  v_one boolean;
 begin
   if jsonb_typeof(messages) is distinct from 'array' then
     perform holdfast._fail('QH203', 'messages must be a JSON array', format('Got %s.', coalesce(jsonb_typeof(messages), 'null')),
@@ -327,9 +341,9 @@ begin
   if jsonb_array_length(messages) = 0 then
     return '{}';
   end if;
-  select array_agg(holdfast._draft(m.value, v_queue, v_now) order by m.n) into v_drafts
+  v_one := jsonb_array_length(messages) = 1;
+  select array_agg(holdfast._draft(m.value, v_queue, v_now, case when not v_one then m.n end) order by m.n) into v_drafts
   from jsonb_array_elements(messages) with ordinality m(value, n);
-  perform holdfast._check_draft(d, v_queue.max_payload) from unnest(v_drafts) d;
   perform holdfast._hurry(v_queue.fast and alone);
   return holdfast._store(v_queue, v_drafts, v_now);
 end $$;
@@ -369,7 +383,7 @@ comment on function holdfast._receive is 'Turns what a statement put into the in
 create or replace trigger receive after insert on holdfast.inbox
 referencing new table as arrived for each statement execute function holdfast._receive();
 
-create or replace function holdfast._check_depth(queue holdfast.queue, messages bigint) returns void
+create or replace function holdfast._check_depth(queue holdfast.queue, messages bigint, nth bigint default null) returns void
 language plpgsql volatile
 as $$
 declare
@@ -391,12 +405,13 @@ begin
     if v_depth + messages > queue.max_depth then
       perform holdfast._fail('QH209', format('queue "%s" is full', queue.name),
         format('It holds %s of at most %s messages (max_depth); %s more do not fit.', v_depth, queue.max_depth, messages),
-        'Send again later, or raise max_depth.');
+        'Send again later, or raise max_depth.', nth + greatest(queue.max_depth - v_depth, 0));
     end if;
   end if;
   perform setval(queue.depth, v_depth + messages);
 end $$;
-comment on function holdfast._check_depth is 'Refuse messages that would go over max_depth';
+comment on function holdfast._check_depth is
+  'Refuse messages that would go over max_depth. nth: which message of the call is the first of them, so that the first that does not fit is named; null: the only one';
 
 create or replace function holdfast._count_upto(queue holdfast.queue, enough bigint) returns bigint language sql stable
   return (select count(*) from (

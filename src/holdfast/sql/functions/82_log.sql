@@ -50,7 +50,7 @@ begin
 end $$;
 comment on function holdfast._log_lane is 'The one lane of a log, or of a queue where that will do; or an error';
 
-create or replace function holdfast._no_append(queue text, options jsonb) returns void language plpgsql stable
+create or replace function holdfast._no_append(queue text, options jsonb, nth bigint default null) returns void language plpgsql stable
 as $$
 declare
   v_order text[] := '{priority,delay,deliver_at,delay or deliver_at,ttl,expires_at,ttl or expires_at,max_deliveries,ordering_key,key,idempotency_key}';
@@ -58,7 +58,7 @@ begin
   perform holdfast._fail('QH604', 'a log takes no such option',
     format('"%s" is a log, whose records are not delivered; got %s.', _no_append.queue,
            (select string_agg(k, ', ' order by array_position(v_order, k)) from jsonb_object_keys(jsonb_strip_nulls(options)) k)),
-    'Options for a log: payload, body, content_type, headers, correlation_id, tag. Old records go by the log''s retention.');
+    'Options for a log: payload, body, content_type, headers, correlation_id, tag. Old records go by the log''s retention.', nth);
 end $$;
 comment on function holdfast._no_append is 'Raise: a send to a log has these options, by name; null: it does not have that one';
 
