@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Protocol
 
 import httpx
@@ -178,9 +179,9 @@ class ServerProcess:
         self.end(signal.SIGKILL)
 
     def close(self) -> None:
-        """End it, however it is."""
-        if self.process.poll() is None:
-            self.process.kill()
+        """End it, however it is, and all processes that it has started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # it leads a session of its own
         self.process.communicate(timeout=STOP_PATIENCE)
 
 

@@ -24,11 +24,14 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.server.auth import Door
+from holdfast.server.credentials import hashed
 from holdfast.server.engine import Engine
 from holdfast.server.limits import Limits
 from holdfast.server.settings import Settings
+from holdfast.server.tries import MOST_ADDRESSES, Tries
 from tests.cli.conftest import environment, execute
-from tests.fix_http import Caller, Serve, served
+from tests.fix_database import Connect
+from tests.fix_http import Caller, Serve, ServeProcess, served
 from tests.waiting import eventually
 
 Conn = psycopg.Connection[Any]
@@ -212,6 +215,44 @@ def test_a_key_that_has_ended_is_refused_at_every_server(
             eventually(partial(refuses, server), what="it is refused")
 
 
+def test_a_key_that_has_ended_is_refused_by_each_of_several_processes(
+    key: str, engine: Holdfast, serve_process: ServeProcess
+) -> None:
+    server = serve_process("--workers", "2")
+    callers = [server.caller(key=key) for _ in range(10)]  # each a connection of its own
+    for caller in callers:
+        caller.ok("GET", READ)
+
+    engine.revoke_key(1)
+
+    for caller in callers:
+        with caller:
+            eventually(partial(refuses, caller), what="it is refused")
+
+
+async def test_what_was_found_before_a_key_was_revoked_is_not_kept(
+    key: str, connect: Connect, conn: Conn, database_url: str
+) -> None:
+    """The look takes its snapshot, waits, and ends after the notification has come."""
+    settings = Settings(database_url=database_url)
+    engine = Engine(settings)
+    await engine.open()
+    door = Door(engine, settings, Limits(engine))
+    other = connect(autocommit=False)
+    other.execute("lock table holdfast.api_key in access exclusive mode")
+    looking = asyncio.create_task(door.caller_of(hashed(key.encode())))
+    waiting = "select true from pg_locks where not granted and relation = 'holdfast.api_key'::regclass"
+    await asyncio.to_thread(eventually, lambda: conn.execute(waiting.encode()).fetchone(), what="it waits")
+
+    other.execute("select holdfast.revoke_key(1)")
+    other.commit()
+    door.forget()
+
+    assert await looking is not None
+    assert await door.caller_of(hashed(key.encode())) is None
+    await engine.close()
+
+
 def test_a_key_that_a_server_remembers_expires_by_the_clock(engine: Holdfast, http: Caller) -> None:
     key = engine.create_key("short", scopes=["read"], expires_in=1.5).key
     with http.with_key(key) as caller:
@@ -288,6 +329,35 @@ def test_another_address_has_tries_of_its_own(key: str, http: Caller) -> None:
 
     with httpx.Client(base_url=http.address, transport=transport) as client:
         assert client.get(READ, headers={"X-API-Key": "hf_guess"}).status_code == 401
+
+
+def test_an_address_gets_its_tries_back_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("holdfast.server.tries.monotonic", lambda: now)
+    tries = Tries()
+
+    taken = [tries.take("here") for _ in range(11)]
+    now += 5.5
+    too_soon = tries.take("here")
+    now += 0.5
+    again = [tries.take("here") for _ in range(2)]
+
+    assert taken == [None] * 10 + [6]
+    assert too_soon == 1
+    assert again == [None, 6]
+    assert tries.take("there") is None
+
+
+def test_only_so_many_addresses_are_remembered() -> None:
+    tries = Tries()
+    for _ in range(10):
+        tries.take("first")
+
+    for number in range(MOST_ADDRESSES):
+        tries.take(str(number))
+
+    assert tries.are_left("first")
+    assert len(tries) == MOST_ADDRESSES
 
 
 def transactions(conn: Conn) -> int:

@@ -37,7 +37,13 @@ def make_app(settings: Settings) -> Starlette:
             app.state.service = running
             yield
 
-    cors = Middleware(CORSMiddleware, allow_origins=settings.cors, allow_methods=["*"], allow_headers=["*"])
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=settings.cors,
+        allow_methods=["*"],
+        allow_headers=["*"],
+        expose_headers=["Allow", "ETag", "Retry-After"],
+    )
     app = Starlette(
         routes=routes(),
         lifespan=lifespan,

@@ -23,6 +23,7 @@ from .callers import EVERYBODY, NOBODY, Caller, require
 from .coalesce import Coalescer
 from .credentials import Credential, Headers, hashed, new_token, presented
 from .engine import Engine
+from .frame import KEY_ID
 from .limits import Limits
 from .origins import check_local, check_site
 from .settings import Settings
@@ -122,6 +123,7 @@ class Door:
             check_local(headers, self._settings.cors)
             return EVERYBODY
         caller = await self.identify(presented(headers), headers, address(request))
+        request.scope[KEY_ID] = caller.key_id
         require(caller, scope, queue)
         await self._limit(caller)
         return caller

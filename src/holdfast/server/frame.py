@@ -17,6 +17,7 @@ HEADERS = [
 ]
 # As part of a name it does not part names: it stays as it came, and leads to no other route.
 SLASH = re.compile(rb"%2[fF]")
+KEY_ID = "holdfast.key_id"  # in the scope of a request whose key was good
 access = logging.getLogger("holdfast.access")
 
 
@@ -60,4 +61,5 @@ def line(scope: Scope, status: int, seconds: float) -> dict[str, Any]:
         "status": status,
         "ms": round(seconds * 1000, 2),
         "client": scope["client"][0] if scope.get("client") else None,
+        "key": scope.get(KEY_ID),
     }

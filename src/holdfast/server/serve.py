@@ -104,8 +104,7 @@ def run(settings: Settings, listener: socket.socket, workers: int) -> None:
         return
     os.environ[SETTINGS_VARIABLE] = json.dumps(asdict(settings))
     config = uvicorn_config("holdfast.server.serve:worker_app", settings, factory=True, workers=workers)
-    server = uvicorn.Server(config)
-    uvicorn.supervisors.Multiprocess(config, target=server.run, sockets=[listener]).run()
+    uvicorn.supervisors.Multiprocess(config, sockets=[listener]).run()
 
 
 def worker_app() -> Starlette:

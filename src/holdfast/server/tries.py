@@ -17,6 +17,10 @@ class Tries:
     def __init__(self) -> None:
         self._full_at: OrderedDict[str, float] = OrderedDict()  # when the bucket would be full again
 
+    def __len__(self) -> int:
+        """How many addresses are remembered."""
+        return len(self._full_at)
+
     def are_left(self, address: str) -> bool:
         """Whether an address may try another key."""
         return self._debt(address) <= (AT_ONCE - 1) / PER_SECOND
