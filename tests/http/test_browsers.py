@@ -94,7 +94,7 @@ def test_the_access_log_names_the_key_and_the_address(
         eventually(lambda: len(logged(caplog)) == 3, what="all three are logged")
 
     lines = logged(caplog)
-    assert [(line["path"], line["status"], line["client"], line["key"]) for line in lines] == [
+    assert [(line["route"], line["status"], line["client"], line["key"]) for line in lines] == [
         ("/v1/queues", 200, "127.0.0.1", key.id),
         ("/v1/maintain", 403, "127.0.0.1", key.id),
         ("/v1/queues", 401, "127.0.0.1", None),

@@ -104,9 +104,9 @@ SCENARIOS: dict[str, Callable[[Scene], str]] = {
 
 @pytest.fixture
 def scene(serve: Serve, engine: Holdfast, conn: psycopg.Connection[Any], proxy: Proxy) -> Scene:
-    """A server that reaches its database through a proxy."""
+    """A server that reaches its database through a proxy, and learns by requests alone that it is gone."""
     engine.create_queue("orders")
-    http = serve(database_url=proxy.url, max_body=4096, patience=Patience(head=0.3), upkeep=0)
+    http = serve(database_url=proxy.url, max_body=4096, patience=Patience(head=0.3), upkeep=0, listen=False)
     return Scene(http, engine, conn, proxy)
 
 

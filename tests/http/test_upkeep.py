@@ -42,7 +42,8 @@ def maintained_at(conn: Conn) -> int:
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == "holdfast.server"]
+    every = [record.getMessage() for record in caplog.records]
+    return [line for line in every if line.startswith("maintain()")]
 
 
 async def told(caplog: pytest.LogCaptureFixture, line: str) -> None:
@@ -98,7 +99,7 @@ async def test_a_failure_is_told_once_and_its_end_too(proxy: Proxy, caplog: pyte
     caplog.set_level(logging.WARNING, logger="holdfast.server")
 
     proxy.stop()
-    failed = [await upkeep.run_once(0.0)]
+    failed = [await upkeep.run_once(0.0) for _ in range(3)]
     proxy.start()
     going = asyncio.create_task(upkeep.run())
     async with asyncio.timeout(30):
@@ -106,6 +107,7 @@ async def test_a_failure_is_told_once_and_its_end_too(proxy: Proxy, caplog: pyte
     going.cancel()
     await engine.close()
 
-    assert failed == [0.2]
-    assert lines(caplog)[0].startswith("maintain() failed, and is tried again every 0.2 s: ")
-    assert lines(caplog).count("maintain() works again") == 1
+    first, last = lines(caplog)
+    assert failed == [0.2, 0.2, 0.2]
+    assert first.startswith("maintain() failed, and is tried again every 0.2 s: ")
+    assert last == "maintain() works again"

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, Any
 
 import typer
 
 from holdfast.database import database
 
 from ._command import Invocation, command
+from ._revival import revived
+from ._values import duration
 
 HOST_VARIABLE = "HOLDFAST_HOST"
 PORT_VARIABLE = "HOLDFAST_PORT"
 LISTEN_VARIABLE = "HOLDFAST_LISTEN_URL"
+FORMAT_VARIABLE = "HOLDFAST_LOG_FORMAT"
+LEVEL_VARIABLE = "HOLDFAST_LOG_LEVEL"
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
+SHORTEST, LONGEST = {"statement_timeout": 0.1}, 86_400.0  # seconds that an option takes
 
 Host = Annotated[
     str | None,
@@ -49,6 +56,50 @@ PrivateKey = Annotated[str | None, typer.Option(metavar="FILE", help="The key of
 TrustProxy = Annotated[
     bool, typer.Option("--trust-proxy", help="Take X-Forwarded-For and -Proto from a proxy on this machine.")
 ]
+def lasting(help: str) -> Any:
+    """An option that takes a duration."""
+    return typer.Option(parser=duration, metavar="DURATION", help=help)
+
+
+StatementTimeout = Annotated[
+    timedelta | None, lasting("How long one call of the database may take; then it is 503. Else 30 s.")
+]
+Upkeep = Annotated[
+    timedelta | None, lasting("Call maintain() so often, by turns with other servers; 0: never. Else 10 s.")
+]
+Wait = Annotated[timedelta | None, lasting("Wait so long for the database to be there.")]
+Drain = Annotated[
+    timedelta | None, lasting("When told to end, serve on for so long, while /readyz says 503.")
+]
+Grace = Annotated[
+    timedelta | None, lasting("Then let requests finish for so long, and break them off. Else 15 s.")
+]
+
+
+class LogFormat(StrEnum):
+    """How lines of the log look."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """From where on something is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+Format = Annotated[
+    LogFormat | None,
+    typer.Option("--log-format", help=f"Of the log on stderr. Else {FORMAT_VARIABLE}, else text."),
+]
+Level = Annotated[
+    LogLevel | None,
+    typer.Option("--log-level", help=f"From where on; requests are info. Else {LEVEL_VARIABLE}, else info."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -70,8 +121,15 @@ def serve(
     tls_certificate: Certificate = None,
     tls_key: PrivateKey = None,
     trust_proxy: TrustProxy = False,
+    statement_timeout: StatementTimeout = None,
+    upkeep: Upkeep = None,
+    wait: Wait = None,
+    drain: Drain = None,
+    grace: Grace = None,
+    log_format: Format = None,
+    log_level: Level = None,
 ) -> None:
-    """Serve HTTP until Ctrl-C."""
+    """Serve HTTP until Ctrl-C or SIGTERM."""
     from holdfast.server.serve import address, bind, check, run
     from holdfast.server.settings import Settings
 
@@ -89,12 +147,15 @@ def serve(
             trust_proxy=trust_proxy,
             tls_certificate=tls_certificate,
             tls_key=tls_key,
+            log_format=chosen(LogFormat, log_format, FORMAT_VARIABLE, LogFormat.TEXT),
+            log_level=chosen(LogLevel, log_level, LEVEL_VARIABLE, LogLevel.INFO),
+            **seconds(statement_timeout=statement_timeout, upkeep=upkeep, drain=drain, grace=grace),
         )
-        check(settings)
+        check(settings, seconds(wait=wait).get("wait", 0.0))
         listener = bind(settings.host, settings.port)
         reached = address(listener, settings)
         invocation.output.document({"address": reached}, served(reached))
-        with listener:
+        with listener, revived(invocation.database_url, invocation.output.note):
             run(settings, listener, workers)
         invocation.output.say("Stopped.")
 
@@ -112,6 +173,25 @@ def which(port: int | None) -> int:
     if not (given.isascii() and given.isdigit() and int(given) <= 65535):
         raise typer.BadParameter(f"{PORT_VARIABLE} is {given!r}: a port is a number up to 65535")
     return int(given)
+
+
+def chosen(kind: type[StrEnum], given: StrEnum | None, variable: str, default: StrEnum) -> str:
+    """One of several words: by an option, else by a variable."""
+    word = given or os.environ.get(variable) or default
+    if word not in list(kind):
+        raise typer.BadParameter(f"{variable} is {word!r}: it takes {', '.join(kind)}")
+    return str(word)
+
+
+def seconds(**durations: timedelta | None) -> dict[str, Any]:
+    """The durations that were given, in seconds."""
+    given = {name: value.total_seconds() for name, value in durations.items() if value is not None}
+    for name, value in given.items():
+        least = SHORTEST.get(name, 0.0)
+        if not least <= value <= LONGEST:
+            option = f"--{name.replace('_', '-')}"
+            raise typer.BadParameter(f"{option} takes {least:g} to {LONGEST:g} seconds, not {value:g}")
+    return given
 
 
 def served(reached: str) -> str:

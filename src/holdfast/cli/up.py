@@ -85,6 +85,7 @@ def register(app: typer.Typer) -> None:
 
 def up(invocation: Invocation, demo: Demo = False, host: Host = None, port: Port = None) -> None:
     """Start PostgreSQL for this folder, install Holdfast, try it, and serve it until Ctrl-C."""
+    from holdfast.server.logs import configure
     from holdfast.server.serve import address, bind, check, serving
     from holdfast.server.settings import Settings
 
@@ -95,6 +96,7 @@ def up(invocation: Invocation, demo: Demo = False, host: Host = None, port: Port
             database_url=url, host=where(host), port=which(port), upkeep=UPKEEP_SECONDS
         )
         check(settings)
+        configure("text", "warning")
         listener = bind(settings.host, settings.port)
         reached = address(listener, settings)
         tried = demonstrate(url) if demo or not configured else None
@@ -109,7 +111,8 @@ def up(invocation: Invocation, demo: Demo = False, host: Host = None, port: Port
         made = tried is not None
         way = guide_to(url, reached, made=made) if configured else guide(url, reached)
         lines += [*describe(tried), "", way]
-        with serving(settings, listener), revived(invocation.database_url, invocation.output.note):
+        alive = revived(invocation.database_url, invocation.output.note)
+        with serving(settings, listener, stop.hurries), alive:
             invocation.output.document(document, "\n".join(lines))
             stop.wait()
         invocation.output.say("Stopping.")
@@ -200,12 +203,13 @@ def quoted(url: str) -> str:
 class Stop:
     """Ctrl-C and SIGTERM: while things are starting they interrupt, from then on they end the wait.
 
-    Only the first one counts: being told twice must not break off the stopping of the server.
+    Being told twice hurries requests, but must not break off the stopping of PostgreSQL.
     """
 
     def __init__(self) -> None:
         self._told = threading.Event()
         self._started = False
+        self._again = False
 
     def __enter__(self) -> Stop:
         self._before = {
@@ -224,9 +228,14 @@ class Stop:
 
     def _tell(self, number: int, frame: FrameType | None) -> None:
         first = not self._told.is_set()
+        self._again = not first
         self._told.set()
         if first and not self._started:
             raise KeyboardInterrupt
+
+    def hurries(self) -> bool:
+        """Whether a second signal came."""
+        return self._again
 
     def started(self) -> None:
         """From now on a signal is the ordinary end."""

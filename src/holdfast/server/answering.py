@@ -8,25 +8,22 @@ from typing import Any
 
 import msgspec
 import psycopg
-from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 from starlette.responses import Response
 
 from holdfast.client import (
     HoldfastError,
     InternalError,
     InvalidRequestError,
-    OutcomeUnknownError,
     RequestError,
-    UnavailableError,
 )
+
+from .trouble import unavailable
 
 RETRY_SECONDS = 1
 # invalid_datetime_format, datetime_field_overflow, interval_field_overflow: of durations alone.
 BAD_TIME = ("22007", "22008", "22015")
 # Of class 54: nested too deeply, or too much of something.
 TOO_MUCH = "54"
-# The server is starting, stopping, or out of room for connections.
-GOING = ("57P", "53300", "08")
 
 logger = logging.getLogger("holdfast.server")
 encode = msgspec.json.Encoder().encode
@@ -45,15 +42,8 @@ def known(error: Exception) -> HoldfastError:
     """What an error is called outside."""
     if isinstance(error, HoldfastError):
         return error
-    if isinstance(error, PoolTimeout | PoolClosed | TooManyRequests):
-        return UnavailableError("QH930", "the database does not answer", "Nothing was done.", "Ask again.")
-    if is_gone(error):
-        return OutcomeUnknownError(
-            "QH932",
-            "the database went away during the request",
-            "Whether the request took effect is not known.",
-            "Ask again; with an idempotency key a message is not sent twice.",
-        )
+    if refusal := unavailable(error):
+        return refusal
     if isinstance(error, psycopg.Error) and error.sqlstate in BAD_TIME:
         return InvalidRequestError(
             "QH911",
@@ -70,15 +60,15 @@ def known(error: Exception) -> HoldfastError:
         )
     if isinstance(error, ValueError | TypeError) and error.__traceback__ is not None and is_refusal(error):
         return InvalidRequestError("QH911", str(error))
-    logger.error("an error that nobody foresaw", exc_info=error)
+    tell(error)
     return InternalError("QH931", "something went wrong", "The log of the server says what.")
 
 
-def is_gone(error: Exception) -> bool:
-    """Whether there is no database to talk to."""
-    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return False
-    return error.sqlstate is None or error.sqlstate.startswith(GOING)
+def tell(error: Exception) -> None:
+    """Log an error that nobody foresaw: once, also if several requests meet it."""
+    if not getattr(error, "told", False):
+        logger.error("an error that nobody foresaw", exc_info=error)
+        error.told = True  # type: ignore[attr-defined]
 
 
 def is_about_values(error: psycopg.Error) -> bool:

@@ -24,6 +24,7 @@ from .reading import check_media, parse_body, parse_query, read_body
 from .routes import BOOKS
 from .service import Service
 from .settings import Settings
+from .visit import Visit
 
 Handle = Callable[[Request], Awaitable[Response]]
 
@@ -42,13 +43,13 @@ def make_app(settings: Settings) -> Starlette:
         allow_origins=settings.cors,
         allow_methods=["*"],
         allow_headers=["*"],
-        expose_headers=["Allow", "ETag", "Retry-After"],
+        expose_headers=["Allow", "ETag", "Retry-After", "X-Request-ID"],
     )
     app = Starlette(
         routes=routes(),
         lifespan=lifespan,
         middleware=[Middleware(Frame), *([cors] if settings.cors else [])],
-        exception_handlers={HTTPException: refuse_path, Exception: refuse},
+        exception_handlers={HTTPException: refuse_path},
     )
     app.router.redirect_slashes = False  # a path with a slash too many is another path
     return app
@@ -89,9 +90,11 @@ def handler(endpoint: Endpoint) -> Handle:
 
     async def handle(request: Request) -> Response:
         service: Service = request.app.state.service
+        visit: Visit = request.scope["visit"]
+        visit.route = endpoint.path
         try:
             service.refuse_if_ending()
-            queue = text("queue", request.path_params.get("queue", ""))
+            visit.queue = queue = text("queue", request.path_params.get("queue", ""))
             caller = await service.door.admit(request, endpoint.scope, None if endpoint.anywhere else queue)
             asked = await understood(endpoint, request, service.settings.max_body)
             answer = await endpoint.handler(Call(service, request, caller, asked, queue))
@@ -136,8 +139,3 @@ async def refuse_path(request: Request, error: Exception) -> Response:
     )
     response.headers["Allow"] = allowed
     return response
-
-
-async def refuse(request: Request, error: Exception) -> Response:
-    """Whatever else went wrong."""
-    return error_response(error)

@@ -14,20 +14,21 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
+import psycopg
 from starlette.requests import Request
 
-from holdfast.client import TooManyRequestsError, UnauthorizedError
+from holdfast.client import TooManyRequestsError, UnauthorizedError, UnavailableError
 from holdfast.client._rows import scalar
 
 from .callers import EVERYBODY, NOBODY, Caller, require
 from .coalesce import Coalescer
 from .credentials import Credential, Headers, hashed, new_token, presented
 from .engine import Engine
-from .frame import KEY_ID
 from .limits import Limits
 from .origins import check_local, check_site
 from .settings import Settings
 from .tries import Tries
+from .trouble import unavailable
 from .uses import Uses
 
 FRESH_SECONDS = 5.0  # how long what is known of a secret holds
@@ -99,6 +100,7 @@ class Door:
             self._look, weigh=lambda _: 1, most=MOST_AT_ONCE, apart=False
         )
         self._closed = not settings.on_loopback
+        self._looked = False  # at least once
         self._looked_at = float("-inf")
 
     def forget(self, _: str = "") -> None:
@@ -109,9 +111,16 @@ class Door:
         self._looked_at = float("-inf")
 
     async def is_open(self) -> bool:
-        """Whether there has never been a key; once there was one, or away from loopback, it never is."""
+        """Whether there has never been a key; once there was one, or away from loopback, it never is.
+
+        While the database does not answer, what was known last goes on to hold: here, and of keys.
+        """
         if not self._closed and monotonic() - self._looked_at > OPEN_SECONDS:
-            await self._looking.submit(None, None)
+            try:
+                await self._looking.submit(None, None)
+            except (psycopg.Error, UnavailableError) as error:
+                if unavailable(error) is None or not self._looked:
+                    raise
         return not self._closed
 
     async def admit(self, request: Request, scope: str | None, queue: str | None) -> Caller:
@@ -123,7 +132,7 @@ class Door:
             check_local(headers, self._settings.cors)
             return EVERYBODY
         caller = await self.identify(presented(headers), headers, address(request))
-        request.scope[KEY_ID] = caller.key_id
+        request.scope["visit"].key = caller.key_id
         require(caller, scope, queue)
         await self._limit(caller)
         return caller
@@ -173,7 +182,11 @@ class Door:
         known = self._keys.get(hash)
         found = known or self._guesses.get(hash)
         if found is None or found.until <= monotonic():
-            found = await self._finding.submit(hurried or known is not None, hash)
+            try:
+                found = await self._finding.submit(hurried or known is not None, hash)
+            except (psycopg.Error, UnavailableError) as error:
+                if found is None or unavailable(error) is None:
+                    raise
         return found.caller
 
     async def _find(self, hurried: bool, hashes: Sequence[bytes]) -> list[Found]:
@@ -197,6 +210,7 @@ class Door:
     async def _look(self, _: None, askers: Sequence[None]) -> list[bool]:
         (has_keys,) = await self._engine.fetch("has_keys", HAS_KEYS, [], scalar(bool))
         self._closed, self._looked_at = self._closed or has_keys, monotonic()
+        self._looked = True
         return [self._closed] * len(askers)
 
     async def _limit(self, caller: Caller) -> None:

@@ -10,11 +10,18 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection
 
+from .connections import connect
+from .deadline import Deadline
+from .trouble import said
+
 RECONNECT_SECONDS = 1.0
+QUIET_SECONDS = 15.0  # without a notification: then it asks whether the database is still there
+ANSWER_SECONDS = 5.0
 
 Heard = Callable[[str], None]
 logger = logging.getLogger("holdfast.server")
@@ -23,8 +30,10 @@ logger = logging.getLogger("holdfast.server")
 class Bulletin:
     """Listens on channels, and tells whoever has asked; after a lost connection, everybody."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, lost: Callable[[], None]) -> None:
+        """lost: is called when the connection is."""
         self._url = url
+        self._lost = lost
         self._readers: dict[str, list[Heard]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -44,23 +53,33 @@ class Bulletin:
                 await self._task
 
     async def _run(self) -> None:
+        told = False
         while True:
             try:
-                await self._listen()
+                async with await connect(self._url) as connection:
+                    await self._listen(connection)
+                    told = False
+                    await self._read(connection)
             except psycopg.Error as error:
-                logger.warning("not listening for now: %s", str(error).strip())
+                if not told:
+                    logger.warning("not listening for now: %s", said(error))
+                told = True
+                self._lost()
                 await asyncio.sleep(RECONNECT_SECONDS)
 
-    async def _listen(self) -> None:
-        async with await AsyncConnection.connect(
-            self._url, autocommit=True, prepare_threshold=None
-        ) as connection:
+    async def _listen(self, connection: AsyncConnection[Any]) -> None:
+        with Deadline(connection, ANSWER_SECONDS):
             for channel in self._readers:
                 await connection.execute(f'listen "{channel}"'.encode())
-            for channel in self._readers:
-                self._tell(channel, "")
-            async for notification in connection.notifies():
+        for channel in self._readers:
+            self._tell(channel, "")
+
+    async def _read(self, connection: AsyncConnection[Any]) -> None:
+        while True:
+            async for notification in connection.notifies(timeout=QUIET_SECONDS):
                 self._tell(notification.channel, notification.payload)
+            with Deadline(connection, ANSWER_SECONDS):
+                await connection.execute(b"select 1")
 
     def _tell(self, channel: str, text: str) -> None:
         for heard in self._readers.get(channel, ()):

@@ -20,6 +20,7 @@ from holdfast.client import Delivery
 from holdfast.client._rows import maker
 
 from .engine import Engine
+from .trouble import may_be_of_one
 
 MOST_CLAIMERS = 1_000  # in one statement
 MOST_MESSAGES = 10_000
@@ -59,6 +60,7 @@ class Desks:
         self.release = release
         self.poll = POLL_SECONDS if notified else BLIND_POLL_SECONDS
         self.notified = notified
+        self.closed = False
         self._desks: dict[str, Desk] = {}
 
     async def claim(
@@ -96,11 +98,11 @@ class Desks:
         if self._desks.get(desk.queue) is desk:
             del self._desks[desk.queue]
 
-    async def end(self) -> None:
-        """Send everybody away with nothing."""
+    def end(self) -> None:
+        """Send everybody away with nothing; from now on nobody waits."""
+        self.closed = True
         for desk in list(self._desks.values()):
             desk.dismiss()
-        await asyncio.sleep(0)
 
 
 class Desk:
@@ -194,9 +196,10 @@ class Desk:
 
     async def _refuse(self, cohort: list[Claimer], error: Exception) -> None:
         """Somebody's claim is refused: each is tried alone, so that the others get theirs."""
-        if len(cohort) == 1:
-            if not cohort[0].answer.done():
-                cohort[0].answer.set_exception(error)
+        if len(cohort) == 1 or not may_be_of_one(error):
+            for claimer in cohort:
+                if not claimer.answer.done():
+                    claimer.answer.set_exception(error)
             return
         for claimer in cohort:
             try:
@@ -213,7 +216,7 @@ class Desk:
         for claimer, share in zip(cohort, shares, strict=True):
             if claimer.answer.done():
                 self._give_back(share)
-            elif share or claimer.until <= now:
+            elif share or claimer.until <= now or self._desks.closed:
                 claimer.answer.set_result(share)
             else:
                 back.append(claimer)

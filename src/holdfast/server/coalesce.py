@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
-from .engine import changed_nothing
+from .trouble import may_be_of_one
 
 I = TypeVar("I")  # noqa: E741 - an item
 A = TypeVar("A")
@@ -76,7 +76,7 @@ class Coalescer(Generic[K, I, A]):
             answers = await self._call(key, [item for item, _ in batch])
         except Exception as error:
             # Where the outcome is not known (a lost connection) a repetition could send twice.
-            if len(batch) == 1 or not self._apart or not changed_nothing(error):
+            if len(batch) == 1 or not self._apart or not may_be_of_one(error):
                 fail(batch, error)
                 return
             for one in batch:

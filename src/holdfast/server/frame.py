@@ -1,7 +1,8 @@
-"""Around every request: headers that keep browsers careful, and a line in the access log."""
+"""Around every request: its id, headers that keep browsers careful, a last resort, a line in the log."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from time import perf_counter
@@ -10,6 +11,10 @@ from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .answering import error_response
+from .trouble import interrupted
+from .visit import Visit, current, request_id
+
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -17,7 +22,8 @@ HEADERS = [
 ]
 # As part of a name it does not part names: it stays as it came, and leads to no other route.
 SLASH = re.compile(rb"%2[fF]")
-KEY_ID = "holdfast.key_id"  # in the scope of a request whose key was good
+QUEUE = re.compile("[A-Za-z0-9._:-]{1,200}")  # what can be a queue's name; anything else is not logged
+NO_STORE = (b"cache-control", b"no-store")
 access = logging.getLogger("holdfast.access")
 
 
@@ -34,32 +40,55 @@ class Frame:
             return
         if SLASH.search(scope["raw_path"]):
             scope["path"] = unquote(SLASH.sub(rb"%252F", scope["raw_path"]).decode("ascii"))
-        started, status = perf_counter(), 0
+        started = perf_counter()
+        visit = scope["visit"] = Visit(request_id(scope["headers"]))
+        current.set(visit)
 
         async def send_framed(message: Message) -> None:
-            nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                visit.status = message["status"]
                 # A list of its own: a response may be sent several times.
-                message["headers"] = [*message["headers"], *HEADERS]
-                if not any(name == b"cache-control" for name, _ in message["headers"]):
-                    message["headers"].append((b"cache-control", b"no-store"))
+                headers = message["headers"] = [*message["headers"], *HEADERS]
+                headers.append((b"x-request-id", visit.id.encode()))
+                if not any(name == b"cache-control" for name, _ in headers):
+                    headers.append(NO_STORE)
             await send(message)
 
         try:
             await self._app(scope, receive, send_framed)
+        except asyncio.CancelledError:
+            # By a server whose time to end is over; whoever waits is told, and there is nothing else to end.
+            await refuse(interrupted(), scope, receive, send_framed)
+        except Exception as error:
+            await refuse(error, scope, receive, send_framed)
         finally:
             if access.isEnabledFor(logging.INFO):
-                access.info("request", extra={"request": line(scope, status, perf_counter() - started)})
+                note(scope, visit, perf_counter() - started)
 
 
-def line(scope: Scope, status: int, seconds: float) -> dict[str, Any]:
-    """What the log says of a request: never its body, its query or its headers."""
+async def refuse(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with an error, unless an answer has begun."""
+    response = error_response(error)
+    if not scope["visit"].status:
+        await response(scope, receive, send)
+
+
+def note(scope: Scope, visit: Visit, seconds: float) -> None:
+    """A line in the access log."""
+    record = access.makeRecord(access.name, logging.INFO, "", 0, "request", (), None)
+    record.request = line(scope, visit, seconds)
+    access.handle(record)
+
+
+def line(scope: Scope, visit: Visit, seconds: float) -> dict[str, Any]:
+    """What the log says of a request: never its body, its path, its query or its headers."""
     return {
+        "request_id": visit.id,
         "method": scope["method"],
-        "path": scope["path"],
-        "status": status,
+        "route": visit.route,
+        "queue": visit.queue if QUEUE.fullmatch(visit.queue) else None,
+        "status": visit.status,
         "ms": round(seconds * 1000, 2),
         "client": scope["client"][0] if scope.get("client") else None,
-        "key": scope.get(KEY_ID),
+        "key": visit.key,
     }

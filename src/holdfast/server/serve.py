@@ -1,39 +1,33 @@
-"""Running the server: a socket, uvicorn on it, and one process or several."""
+"""Running the server: checks, a socket, and one process on it or several, or a thread."""
 
 from __future__ import annotations
 
-import json
-import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
-from functools import partial
+from time import monotonic, sleep
 from typing import Any
 
 import psycopg
-import uvicorn
-import uvicorn.supervisors
-from starlette.applications import Starlette
 
 from holdfast.client import ForbiddenError, UnavailableError
 from holdfast.client._explain import explained
 from holdfast.client._schema import check_schema
 
-from .app import make_app
-from .protocol import Protocol
-from .settings import Patience, Settings
-
-SETTINGS_VARIABLE = "HOLDFAST_SERVER_SETTINGS"  # from a server to its workers
-BACKLOG = 2048
-IDLE_SECONDS = 30  # how long a connection may stay without a request
-STOP_SECONDS = 15
+from .connections import RETRY_SECONDS, careful
+from .http import BACKLOG, TICK_SECONDS, HttpServer
+from .logs import configure
+from .settings import Settings
+from .workers import Workers
 
 
-def check(settings: Settings) -> None:
-    """Refuse to serve a database that is not ours, or the world without keys."""
-    with psycopg.connect(settings.database_url, autocommit=True, prepare_threshold=None) as connection:
+def check(settings: Settings, patience: float = 0.0) -> None:
+    """Refuse to serve a database that is not there or not ours, or the world without keys.
+
+    patience: how many seconds to wait for the database to be there.
+    """
+    with reached(settings.database_url, patience) as connection:
         check_schema(connection)
         with explained("has_keys"):
             row = connection.execute("select holdfast.has_keys()").fetchone()
@@ -44,6 +38,18 @@ def check(settings: Settings) -> None:
             "Everybody who can reach it could read and delete everything.",
             "Make the first key with: holdfast key create NAME --scope admin. Or listen on 127.0.0.1.",
         )
+
+
+def reached(url: str, patience: float) -> psycopg.Connection[tuple[Any, ...]]:
+    """A connection, as soon as there is one."""
+    until = monotonic() + patience
+    while True:
+        try:
+            return psycopg.connect(careful(url), autocommit=True, prepare_threshold=None)
+        except psycopg.OperationalError:
+            if monotonic() > until:
+                raise
+        sleep(RETRY_SECONDS)
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -73,51 +79,24 @@ def address(listener: socket.socket, settings: Settings) -> str:
     return f"{'https' if settings.tls_certificate else 'http'}://{name}:{port}"
 
 
-def uvicorn_config(app: Starlette | str, settings: Settings, **options: Any) -> uvicorn.Config:
-    """How uvicorn runs the application."""
-    return uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        loop="uvloop",
-        http=partial(Protocol, patience=settings.patience),  # type: ignore[arg-type]  # it is called, no more
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=settings.trust_proxy,
-        backlog=BACKLOG,
-        timeout_keep_alive=IDLE_SECONDS,
-        timeout_graceful_shutdown=STOP_SECONDS,
-        ssl_certfile=settings.tls_certificate,
-        ssl_keyfile=settings.tls_key,
-        **options,
-    )
-
-
 def run(settings: Settings, listener: socket.socket, workers: int) -> None:
-    """Serve until a signal comes."""
-    if workers == 1:
-        uvicorn.Server(uvicorn_config(make_app(settings), settings)).run(sockets=[listener])
+    """Serve until a signal comes; KeyboardInterrupt if a second one did not wait for the end."""
+    configure(settings.log_format, settings.log_level)
+    if workers > 1:
+        Workers(settings, listener, workers).run()
         return
-    os.environ[SETTINGS_VARIABLE] = json.dumps(asdict(settings))
-    config = uvicorn_config("holdfast.server.serve:worker_app", settings, factory=True, workers=workers)
-    uvicorn.supervisors.Multiprocess(config, sockets=[listener]).run()
-
-
-def worker_app() -> Starlette:
-    """The application of one of several processes, which inherits its settings."""
-    given = json.loads(os.environ[SETTINGS_VARIABLE])
-    given |= {"cors": tuple(given["cors"]), "patience": Patience(**given["patience"])}
-    return make_app(Settings(**given))
+    server = HttpServer(settings)
+    server.run(sockets=[listener])
+    if server.force_exit:
+        raise KeyboardInterrupt
 
 
 @contextmanager
-def serving(settings: Settings, listener: socket.socket) -> Iterator[None]:
-    """A server in a thread, as long as the block lasts."""
-    server = uvicorn.Server(uvicorn_config(make_app(settings), settings))
+def serving(
+    settings: Settings, listener: socket.socket, hurry: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
+    """A server in a thread, as long as the block lasts; hurry: whether it is to end at once."""
+    server = HttpServer(settings)
     thread = threading.Thread(
         target=server.run, kwargs={"sockets": [listener]}, name="holdfast-server", daemon=True
     )
@@ -126,4 +105,6 @@ def serving(settings: Settings, listener: socket.socket) -> Iterator[None]:
         yield
     finally:
         server.should_exit = True
-        thread.join(timeout=STOP_SECONDS)
+        while thread.is_alive():
+            server.force_exit = hurry()
+            thread.join(timeout=TICK_SECONDS)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from itertools import groupby
 from operator import attrgetter
+from time import monotonic
 from typing import Any
 
-from holdfast.client import Delivery, UnavailableError
+import psycopg
+
+from holdfast.client import Delivery, HoldfastError, UnavailableError
 
 from .auth import Door
 from .bulletin import Bulletin
@@ -21,7 +25,15 @@ from .sends import Sends
 from .settings import Settings
 from .settlements import Settlements
 from .streams import Streams
+from .trouble import said, unavailable
 from .upkeep import Upkeep
+
+LAST_SECONDS = 2.0  # for each call of the database while it ends
+END_SECONDS = 5.0  # for releases, when everything else has ended
+TICK_SECONDS = 0.02
+RELEASE_TRIES, RELEASE_PAUSE_SECONDS = 60, 1.0
+
+logger = logging.getLogger("holdfast.server")
 
 
 class Service:
@@ -37,14 +49,24 @@ class Service:
         self.streams = Streams(self)
         self.settlements = Settlements(self.engine, self.streams.settled)
         self.desks = Desks(self.engine, self.configs.window, self.give_back, notified=settings.listen)
-        self.bulletin = Bulletin(settings.listen_url or settings.database_url) if settings.listen else None
+        self.bulletin = (
+            Bulletin(settings.listen_url or settings.database_url, self.engine.connections.suspect)
+            if settings.listen
+            else None
+        )
+        self.leaving = False  # it is about to end: whoever can is to ask another server
         self.ending = asyncio.Event()
+        self._abandoned = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Service]:
         """Open what is needed, and close it: streams first, so that what they hold is free at once."""
+        connections = self.engine.connections
+        connections.on_return(lambda: self.desks.wake(""))
         await self.engine.open()
+        with suppress(HoldfastError, psycopg.Error):
+            await self.door.is_open()  # so that it is known, should the database go away before anybody asks
         if self.bulletin is not None:
             self.bulletin.subscribe("holdfast", self.desks.wake)
             self.bulletin.subscribe("holdfast_keys", self.door.forget)
@@ -53,23 +75,46 @@ class Service:
         try:
             async with kept_in_order(self.engine, self.settings.upkeep), self.door.uses.written():
                 yield self
+                connections.limit = LAST_SECONDS
         finally:
             await self.end()
             if self.bulletin is not None:
                 await self.bulletin.close()
             await self.engine.close()
 
-    async def end(self) -> None:
-        """Take no more work, and finish what is on its way."""
+    def dismiss(self) -> None:
+        """Take no more work; send away who waits: claims with nothing, streams with their last event."""
+        self.leaving = True
         self.ending.set()
-        await self.desks.end()
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        self.desks.end()
+        self.streams.end()
+
+    async def end(self) -> None:
+        """Finish what is on its way, in bounded time: above all, release what streams held."""
+        self.dismiss()
+        until = monotonic() + END_SECONDS
+        while not self._abandoned and (self._tasks or self.streams.open) and monotonic() < until:  # noqa: ASYNC110 - two conditions
+            await asyncio.sleep(TICK_SECONDS)
+        if self._tasks:
+            logger.warning("%s releases did not end: those leases have to run out", len(self._tasks))
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Wait for nothing more."""
+        self._abandoned = True
+        for task in self._tasks:
+            task.cancel()
+        self.engine.connections.cut_all()
 
     def refuse_if_ending(self) -> None:
         """A server that is going down starts nothing new."""
         if self.ending.is_set():
-            raise UnavailableError("QH930", "the server is shutting down", None, "Ask again, or another.")
+            raise ending()
+
+    def refuse_if_leaving(self) -> None:
+        """One that is about to go down is not ready for more."""
+        if self.leaving:
+            raise ending()
 
     async def limit(self, what: str, queue: str) -> None:
         """Count a request against the queue's own limit, if it has one."""
@@ -90,7 +135,19 @@ class Service:
     async def _release(self, queue: str, deliveries: list[Delivery]) -> None:
         by_token = attrgetter("token")
         for token, group in groupby(sorted(deliveries, key=by_token), key=by_token):
-            await self.settlements.settle("release", queue, token, [delivery.id for delivery in group])
+            await self._release_surely(queue, token, [delivery.id for delivery in group])
+
+    async def _release_surely(self, queue: str, token: int, ids: list[int]) -> None:
+        """Release, as often as it takes: a second one finds nothing, and does no harm."""
+        for _ in range(RELEASE_TRIES):
+            try:
+                await self.settlements.settle("release", queue, token, ids)
+                return
+            except (HoldfastError, psycopg.Error) as error:
+                if unavailable(error) is None:
+                    logger.warning("messages of %s were not released: %s", queue, said(error))
+                    return
+            await asyncio.sleep(RELEASE_PAUSE_SECONDS)
 
 
 @asynccontextmanager
@@ -102,5 +159,10 @@ async def kept_in_order(engine: Engine, every: float) -> AsyncIterator[None]:
     finally:
         if upkeep is not None:
             upkeep.cancel()
-            with suppress(asyncio.CancelledError):
-                await upkeep
+            # Not for longer: a call that hears nothing from the database is cut in the end.
+            await asyncio.wait({upkeep}, timeout=LAST_SECONDS)
+
+
+def ending() -> UnavailableError:
+    """The refusal of a server that goes down."""
+    return UnavailableError("QH930", "the server is shutting down", None, "Ask again, or another.")

@@ -28,10 +28,15 @@ class Settings:
     port: int = 8080
     max_body: int = 16 * MIB  # bytes, after unpacking
     pool_size: int = 8
+    statement_timeout: float = 30.0  # seconds for one call of the database; then it is broken off
     prepare: bool = False
     patience: Patience = Patience()
     heartbeat: float = 15.0  # seconds between two signs of life in an event stream
     upkeep: float = 10.0  # seconds between two rounds of maintain(), of all servers together; 0: none
+    drain: float = 0.0  # seconds that it serves on after it was told to end, while /readyz says so
+    grace: float = 15.0  # seconds for requests to end; then they are broken off
+    log_format: str = "text"  # or json
+    log_level: str = "info"
     cors: tuple[str, ...] = ()  # origins whose pages may call
     trust_proxy: bool = False
     tls_certificate: str | None = None  # files

@@ -36,6 +36,7 @@ class Streams:
 
     def __init__(self, service: Service) -> None:
         self.service = service
+        self.open: set[Stream] = set()
         self._by_token: dict[int, Stream] = {}
 
     def settled(self, verb: str, queue: str, token: int, ids: list[int]) -> None:
@@ -43,6 +44,11 @@ class Streams:
         stream = self._by_token.get(token)
         if stream is not None and verb in ENDING_VERBS:
             stream.drop(ids)
+
+    def end(self) -> None:
+        """The server is: let those that are full see it now."""
+        for stream in self.open:
+            stream.drop([])
 
     def hold(self, token: int, stream: Stream) -> None:
         """Remember whose token this is."""
@@ -77,6 +83,7 @@ class Stream:
 
     async def events(self) -> AsyncIterator[bytes]:
         """The text of the stream; when it ends, for whatever reason, what it holds is given back."""
+        self._service.streams.open.add(self)
         try:
             yield f"retry: {RETRY_MS}\n\n".encode()
             async for deliveries in self._deliveries():
@@ -89,6 +96,7 @@ class Stream:
             yield error_event(known(error))
         finally:
             self._give_back()
+            self._service.streams.open.discard(self)
 
     async def _deliveries(self) -> AsyncIterator[list[Delivery]]:
         """What comes, and an empty list whenever nothing has come for the time of a heartbeat."""

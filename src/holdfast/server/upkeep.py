@@ -10,16 +10,15 @@ from typing import Any
 import msgspec
 import psycopg
 from msgspec import Raw
-from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 
 from holdfast.client import HoldfastError
 from holdfast.client._rows import scalar
 
 from .engine import Engine
+from .trouble import said
 
 MAINTAIN = b"select holdfast.maintain_in_turn(every => %s)"
 SHORTEST_PAUSE = 0.05  # seconds: between two calls others get their turn at the lanes
-TROUBLE = (HoldfastError, psycopg.Error, PoolClosed, PoolTimeout, TooManyRequests)
 
 logger = logging.getLogger("holdfast.server")
 
@@ -31,7 +30,7 @@ class Upkeep:
         """every: seconds from one round of maintain() to the next, by whichever server."""
         self._engine = engine
         self._every = every
-        self._told: str | None = None
+        self._failing = False
 
     async def run(self) -> None:
         """Call maintain() whenever it is due."""
@@ -45,8 +44,8 @@ class Upkeep:
         """One turn, if it is ours; returns how many seconds later to try again."""
         try:
             did = await self._maintain(every)
-        except TROUBLE as error:
-            self._tell(str(error).strip())
+        except (HoldfastError, psycopg.Error) as error:
+            self._tell(said(error))
             return self._every
         self._tell(None)
         # Somebody else was at it, and went on at once: that is no reason to do so here.
@@ -59,9 +58,8 @@ class Upkeep:
         return did
 
     def _tell(self, problem: str | None) -> None:
-        if problem != self._told:
-            if problem is None:
-                logger.warning("maintain() works again")
-            else:
-                logger.warning("maintain() failed, and is tried again every %g s: %s", self._every, problem)
-        self._told = problem
+        if problem and not self._failing:
+            logger.warning("maintain() failed, and is tried again every %g s: %s", self._every, problem)
+        elif self._failing and not problem:
+            logger.warning("maintain() works again")
+        self._failing = bool(problem)

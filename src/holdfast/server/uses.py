@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import psycopg
-from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 
+from holdfast.client import HoldfastError
 from holdfast.client._rows import scalar
 
 from .engine import Engine
+from .trouble import said
 
 EVERY_SECONDS = 20.0
 TOUCH = b"select 1 from holdfast.touch_keys(%s)"
-TROUBLE = (psycopg.Error, PoolClosed, PoolTimeout, TooManyRequests)
 
 logger = logging.getLogger("holdfast.server")
 
@@ -39,9 +39,9 @@ class Uses:
             return
         try:
             await self._engine.fetch("touch_keys", TOUCH, [sorted(ids)], scalar(int))
-        except TROUBLE as error:
+        except (HoldfastError, psycopg.Error) as error:
             self._ids |= ids
-            logger.warning("cannot write which keys were used: %s", str(error).strip())
+            logger.warning("cannot write which keys were used: %s", said(error))
 
     @asynccontextmanager
     async def written(self) -> AsyncIterator[None]:

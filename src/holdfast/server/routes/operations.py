@@ -22,6 +22,7 @@ async def healthz(call: Call[None]) -> object:
 @book.add("GET", "/readyz", None, answer=Health)
 async def readyz(call: Call[None]) -> object:
     """The database answers too: this server can do its work."""
+    call.service.refuse_if_leaving()
     await call.service.engine.now()
     return Health("ready", __version__)
 

@@ -1,0 +1,36 @@
+"""What is noted of a request on its way: for its line in the log, its figures, and errors that it meets."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextvars import ContextVar
+from dataclasses import dataclass
+from itertools import count
+
+SANE = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+
+_prefix = os.urandom(6).hex()
+_numbers = count(1)
+
+
+@dataclass(slots=True)
+class Visit:
+    """One request."""
+
+    id: str
+    route: str | None = None  # as it is declared: the path itself may hold what is nobody's business
+    queue: str = ""
+    key: int | None = None
+    status: int = 0
+
+
+current: ContextVar[Visit | None] = ContextVar("visit", default=None)
+
+
+def request_id(headers: list[tuple[bytes, bytes]]) -> str:
+    """The id that a request brings as X-Request-ID, if it is fit to be logged; else a new one."""
+    for name, value in headers:
+        if name == b"x-request-id" and SANE.fullmatch(value):
+            return value.decode("ascii")
+    return f"{_prefix}-{next(_numbers):x}"
