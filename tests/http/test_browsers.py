@@ -62,7 +62,7 @@ def test_a_page_that_is_named_is_let_in_with_a_key(serve: Serve, engine: Holdfas
     assert (without.status_code, answer.status_code) == (401, 200)
     assert answer.headers["access-control-allow-origin"] == PAGE
     exposed = answer.headers["access-control-expose-headers"]
-    assert {word.strip() for word in exposed.split(",")} == {"Allow", "ETag", "Retry-After"}
+    assert {word.strip() for word in exposed.split(",")} == {"Allow", "ETag", "Retry-After", "X-Request-ID"}
 
 
 def test_another_page_is_not(serve: Serve, engine: Holdfast) -> None:
