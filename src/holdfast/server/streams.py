@@ -7,11 +7,11 @@ is known at once; what is settled elsewhere, or runs out, is found by a look at 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 1.0  # how often a stream that is full looks whether something was settled elsewhere
 RETRY_MS = 1_000  # what a client is told to wait before it connects again
+# A lease that has run out holds nothing, though nobody may have swept it yet.
+HOLDERS = b"select id, token from holdfast.holders(%s, %s::bigint[]) where deadline > holdfast.now()"
 ENDING_VERBS = ("ack", "nack", "release")
 
 Check = Callable[[], Awaitable[None]]
@@ -81,9 +83,22 @@ class Stream:
         self._held: dict[int, Delivery] = {}
         self._room = asyncio.Event()
 
-    async def events(self) -> AsyncIterator[bytes]:
-        """The text of the stream; when it ends, for whatever reason, what it holds is given back."""
+    async def begin(self) -> None:
+        """Claim what there is: what is wrong with the claim is an ordinary error, and no event."""
+        await self._claim(wait=0)
         self._service.streams.open.add(self)
+
+    def close(self) -> None:
+        """Give back what it holds, whether it has sent anything or not."""
+        held = list(self._held.values())
+        self._held.clear()
+        for delivery in held:
+            self._service.streams.let_go(delivery.token)
+        self._service.give_back(self._queue, held)
+        self._service.streams.open.discard(self)
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """The text of the stream; whoever reads it closes the stream afterwards."""
         try:
             yield f"retry: {RETRY_MS}\n\n".encode()
             async for deliveries in self._deliveries():
@@ -94,25 +109,17 @@ class Stream:
             yield b"event: end\ndata: {}\n\n"
         except Exception as error:
             yield error_event(known(error))
-        finally:
-            self._give_back()
-            self._service.streams.open.discard(self)
 
     async def _deliveries(self) -> AsyncIterator[list[Delivery]]:
         """What comes, and an empty list whenever nothing has come for the time of a heartbeat."""
         heartbeat = self._service.settings.heartbeat
         ending = self._service.ending
+        if first := list(self._held.values()):
+            yield first
         while not ending.is_set():
             started = monotonic()
             if len(self._held) < self._max:
-                deliveries = await self._service.desks.claim(
-                    self._queue,
-                    self._max - len(self._held),
-                    lease=self._lease,
-                    consumer=self._consumer,
-                    wait=heartbeat,
-                )
-                self._hold(deliveries)
+                deliveries = await self._claim(wait=heartbeat)
                 await self._check()
                 if deliveries or not ending.is_set():
                     yield deliveries
@@ -120,10 +127,18 @@ class Stream:
                 await self._check()
                 yield []
 
-    def _hold(self, deliveries: list[Delivery]) -> None:
+    async def _claim(self, *, wait: float) -> list[Delivery]:
+        deliveries = await self._service.desks.claim(
+            self._queue,
+            self._max - len(self._held),
+            lease=self._lease,
+            consumer=self._consumer,
+            wait=wait,
+        )
         for delivery in deliveries:
             self._held[delivery.id] = delivery
             self._service.streams.hold(delivery.token, self)
+        return deliveries
 
     def drop(self, ids: list[int]) -> None:
         """These are not held any more."""
@@ -150,19 +165,18 @@ class Stream:
 
     async def _look(self) -> bool:
         """Drop what this stream no longer holds; says whether there was such."""
-        holders = await self._service.engine.holders(self._queue, list(self._held))
-        still = {(holder.id, holder.token) for holder in holders}
+        still = set(
+            await self._service.engine.fetch("holders", HOLDERS, [self._queue, list(self._held)], as_tuples)
+        )
         gone = [id for id, delivery in self._held.items() if (id, delivery.token) not in still]
         if gone:
             self.drop(gone)
         return bool(gone)
 
-    def _give_back(self) -> None:
-        held = list(self._held.values())
-        self._held.clear()
-        for delivery in held:
-            self._service.streams.let_go(delivery.token)
-        self._service.give_back(self._queue, held)
+
+def as_tuples(cursor: Any) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """A row factory that leaves rows as they are."""
+    return tuple
 
 
 def message_event(delivery: Delivery) -> bytes:

@@ -26,10 +26,13 @@ async def claim(call: Call[wire.Claim]) -> object:
     """Take messages under a lease; wait for them if there are none."""
     asked = call.asked
     await call.service.limit("claim", call.queue)
+    may_take_long = asked.wait > 0 or await call.service.configs.window(call.queue) > 0
     claiming = call.service.desks.claim(
         call.queue, asked.max, lease=span(asked.lease, "lease"), consumer=asked.consumer, wait=asked.wait
     )
-    found = await (while_there(call.request, claiming) if asked.wait else claiming)
+    if not may_take_long:
+        return await claiming
+    found = await while_there(call.request, claiming, partial(call.service.give_back, call.queue))
     return GONE if found is None else found
 
 
@@ -95,12 +98,13 @@ async def work(call: Call[wire.Work]) -> Response:
     asked = call.asked
     lease = span(asked.lease, "lease")
     await call.service.limit("claim", call.queue)
-    await call.service.engine.queue_stats(call.queue)  # a queue that is not there is an ordinary error
     if call.request.method == "HEAD":
+        await call.service.engine.claims(call.queue, "")  # refused where a stream would be
         return Response(media_type=MEDIA)
     check = partial(call.service.door.readmit, call.request, CONSUME, call.queue)
     stream = Stream(call.service, call.queue, asked.max, lease, asked.consumer, check)
-    return EventStream(stream.events())
+    await stream.begin()
+    return EventStream(stream.events(), stream.close)
 
 
 @book.verb(CONSUME)
