@@ -15,16 +15,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from base64 import b64encode
+from collections.abc import AsyncIterator
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import httpx
 import psycopg
 import pytest
 
-from holdfast import Holdfast
-from holdfast.server.auth import Door
-from holdfast.server.credentials import hashed
+from holdfast import Holdfast, RequestError
+from holdfast.server.auth import GUESS_SECONDS, Door
+from holdfast.server.credentials import Credential, hashed
 from holdfast.server.engine import Engine
 from holdfast.server.limits import Limits
 from holdfast.server.settings import Settings
@@ -202,8 +204,10 @@ def test_a_server_without_keys_refuses_to_listen_elsewhere(database_url: str) ->
 @pytest.mark.parametrize("listen", [True, False])
 @pytest.mark.parametrize("end", ["revoke", "rotate"])
 def test_a_key_that_has_ended_is_refused_at_every_server(
-    key: str, engine: Holdfast, serve: Serve, listen: bool, end: str
+    key: str, engine: Holdfast, serve: Serve, monkeypatch: pytest.MonkeyPatch, listen: bool, end: str
 ) -> None:
+    if listen:  # then nothing has to grow old
+        monkeypatch.setattr("holdfast.server.auth.FRESH_SECONDS", 3600.0)
     servers = [serve(listen=listen).with_key(key), serve(listen=listen).with_key(key)]
     for server in servers:
         server.ok("GET", READ)
@@ -360,44 +364,65 @@ def test_only_so_many_addresses_are_remembered() -> None:
     assert len(tries) == MOST_ADDRESSES
 
 
-def transactions(conn: Conn) -> int:
-    """How many the database has seen, this one included."""
-    conn.execute("select pg_stat_force_next_flush()")
-    row = conn.execute(
-        "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()"
-    ).fetchone()
-    assert row is not None
-    return int(row[0])
+class CountingEngine(Engine):
+    """Counts the calls of the database."""
+
+    calls = 0
+
+    async def fetch(self, *arguments: Any) -> list[Any]:
+        """Count, and call."""
+        self.calls += 1
+        return await super().fetch(*arguments)
 
 
-async def guesses_at_once(http: Caller, count: int) -> list[int]:
-    """Wrong keys, all at the same time."""
-    async with httpx.AsyncClient(base_url=http.address, limits=httpx.Limits(), timeout=60) as client:
-        asked = [client.get(READ, headers={"X-API-Key": f"hf_many{n}"}) for n in range(count)]
-        return [answer.status_code for answer in await asyncio.gather(*asked)]
+@pytest.fixture
+async def counting(database_url: str) -> AsyncIterator[tuple[Door, CountingEngine]]:
+    """A door, and how often it asks the database."""
+    settings = Settings(database_url=database_url)
+    engine = CountingEngine(settings)
+    await engine.open()
+    yield Door(engine, settings, Limits(engine)), engine
+    await engine.close()
 
 
-def test_guesses_cost_the_database_a_few_calls(key: str, serve: Serve, conn: Conn) -> None:
-    http = serve(listen=False, upkeep=0)
-    guesses(http, 11)
-    before = transactions(conn)
-
-    statuses = asyncio.run(guesses_at_once(http, 200))
-
-    assert statuses.count(429) > 150
-    assert transactions(conn) - before < 100
+async def guess(door: Door, secret: str) -> str:
+    """The code with which a wrong key is refused."""
+    with pytest.raises(RequestError) as caught:
+        await door.identify(Credential(hashed(secret.encode())), {}, "192.0.2.7")
+    return caught.value.code
 
 
-def test_a_key_is_looked_up_once_for_many_requests(key: str, serve: Serve, conn: Conn) -> None:
-    http = serve(listen=False, upkeep=0)
-    with http.with_key(key) as caller:
-        caller.ok("GET", READ)
-        before = transactions(conn)
+async def test_guesses_cost_the_database_ten_calls_a_second(counting: tuple[Door, CountingEngine]) -> None:
+    door, engine = counting
+    for number in range(10):
+        await guess(door, f"first {number}")
+    engine.calls, started = 0, monotonic()
 
-        for _ in range(20):
-            caller.refused("POST", "/v1/maintain", {}, status=403, code="QH921")
+    tasks = []
+    for number in range(50):
+        tasks.append(asyncio.create_task(guess(door, f"more {number}")))
+        await asyncio.sleep(0.01)
+    codes = await asyncio.gather(*tasks)
 
-    assert transactions(conn) - before < 10
+    assert "QH922" in codes
+    assert engine.calls <= 1 + (monotonic() - started) / GUESS_SECONDS
+
+
+async def test_guesses_that_come_together_are_one_call(counting: tuple[Door, CountingEngine]) -> None:
+    door, engine = counting
+
+    await asyncio.gather(*(door.caller_of(hashed(b"%d" % number)) for number in range(500)))
+
+    assert engine.calls <= 2
+
+
+async def test_the_same_secret_is_looked_up_once(key: str, counting: tuple[Door, CountingEngine]) -> None:
+    door, engine = counting
+
+    for secret in (key, "hf_wrong") * 20:
+        await door.caller_of(hashed(secret.encode()))
+
+    assert engine.calls == 2
 
 
 # --- 6. rates --------------------------------------------------------------------------------------
