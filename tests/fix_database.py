@@ -62,12 +62,19 @@ def template_database(server_url: str) -> str:
     return TEMPLATE
 
 
+@contextmanager
+def holdfast_database(server_url: str, template: str) -> Iterator[str]:
+    """A fresh database with Holdfast in it, in which nobody may leave an advisory lock behind."""
+    with fresh_database(server_url, template) as url:
+        yield url
+        _refuse_leaked_locks(url)
+
+
 @pytest.fixture
 def database_url(server_url: str, template_database: str) -> Iterator[str]:
     """A fresh database with Holdfast in it; the test fails if it leaves an advisory lock behind."""
-    with fresh_database(server_url, template_database) as url:
+    with holdfast_database(server_url, template_database) as url:
         yield url
-        _refuse_leaked_locks(url)
 
 
 @pytest.fixture

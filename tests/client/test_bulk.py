@@ -11,7 +11,14 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from holdfast import AsyncHoldfast, InvalidPriorityError, NewMessage, QueueNotFoundError
+from holdfast import (
+    AsyncHoldfast,
+    InvalidPriorityError,
+    InvalidScheduleError,
+    InvalidTtlError,
+    NewMessage,
+    QueueNotFoundError,
+)
 from tests.client.conftest import BindPool
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -145,3 +152,12 @@ async def test_the_async_client_takes_async_iterables(database_url: str) -> None
 
         assert sent == 7
         assert [delivery.payload for delivery in await client.claim("bulk", 10)] == list(range(7))
+
+
+async def test_a_duration_beyond_the_calendar_is_out_of_range_in_bulk_too(client: AsyncHoldfast) -> None:
+    await client.create_queue("orders")
+
+    with pytest.raises(InvalidScheduleError):
+        await client.bulk_send("orders", [NewMessage(delay=timedelta.max)])
+    with pytest.raises(InvalidTtlError):
+        await client.bulk_send("orders", [NewMessage(ttl=timedelta.max)])

@@ -233,3 +233,9 @@ def test_a_wait_may_have_no_end(database_url: str, conn: psycopg.Connection[Any]
 
         timer.join()
         assert [delivery.payload for delivery in deliveries] == [1]
+
+
+async def test_listen_returns_the_channel(client: AsyncHoldfast) -> None:
+    await client.create_queue("orders")
+
+    assert await client.listen("orders", 5) == "holdfast"

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any, cast
 
-from holdfast import AsyncHoldfast, Holdfast, Transaction
+from holdfast import AsyncHoldfast, Client, Transaction
 
 
 class Twin:
     """Runs every method of a synchronous client in a thread."""
 
-    def __init__(self, client: Holdfast | Transaction) -> None:
+    def __init__(self, client: Client | Transaction) -> None:
         self._client = client
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
@@ -62,6 +62,6 @@ class Connected:
         return call
 
 
-def twin(client: Holdfast) -> AsyncHoldfast:
+def twin(client: Client) -> AsyncHoldfast:
     """A synchronous client that looks like the asynchronous one."""
     return cast(AsyncHoldfast, Twin(client))

@@ -56,10 +56,10 @@ def relay(http: Caller) -> Iterator[Proxy]:
 # --- keys ----------------------------------------------------------------------------------------
 
 
-def test_the_key_goes_with_every_request(http: Caller, engine: Holdfast) -> None:
+def test_the_key_goes_with_every_request(serve: Serve, engine: Holdfast) -> None:
     key = engine.create_key("test", scopes=["admin"]).key
 
-    with HttpHoldfast(http.address, key=key) as client:
+    with HttpHoldfast(serve().address, key=key) as client:
         assert client.create_queue("orders") is True
         stream = client.work("orders")
         client.send("orders", 1)
@@ -68,22 +68,22 @@ def test_the_key_goes_with_every_request(http: Caller, engine: Holdfast) -> None
 
 
 def test_the_environment_gives_the_key(
-    http: Caller, engine: Holdfast, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, engine: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_API_KEY", engine.create_key("test", scopes=["admin"]).key)
 
-    with HttpHoldfast(http.address) as client:
+    with HttpHoldfast(serve().address) as client:
         assert client.create_queue("orders") is True
 
 
 @pytest.mark.parametrize("key", [None, "hf_wrong"])
 def test_without_a_valid_key_nothing_is_done(
-    http: Caller, engine: Holdfast, key: str | None, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, engine: Holdfast, key: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HOLDFAST_API_KEY", raising=False)
     engine.create_key("test", scopes=["admin"])
 
-    with HttpHoldfast(http.address, key=key) as client, pytest.raises(UnauthorizedError) as caught:
+    with HttpHoldfast(serve().address, key=key) as client, pytest.raises(UnauthorizedError) as caught:
         client.create_queue("orders")
 
     assert caught.value.code == "QH920"

@@ -54,6 +54,7 @@ def request(verb: str, arguments: Mapping[str, Any]) -> Request:
     """The request that stands for a call."""
     route = ROUTES[verb]
     values = given(verb, {name: value for name, value in arguments.items() if name not in NOT_FOR_THE_WIRE})
+    check_max(values)
     path = re.sub(r"{(\w+)}", lambda place: in_path(place[1], values.pop(place[1])), route.path)
     wait = arguments.get("wait") or 0.0
     return Request(
@@ -70,6 +71,7 @@ def request(verb: str, arguments: Mapping[str, Any]) -> Request:
 def event_request(queue: str, options: Mapping[str, Any]) -> Request:
     """The request that opens a stream of work."""
     values = given("claim", {"queue": queue, **options})
+    check_max(values)
     path = f"/v1/queues/{in_path('queue', values.pop('queue'))}/work"
     query = {name: in_query(value) for name, value in values.items()}
     return Request(verb="work", method="GET", path=path, query=query, repeatable=True)
@@ -78,14 +80,14 @@ def event_request(queue: str, options: Mapping[str, Any]) -> Request:
 def in_path(name: str, value: Any) -> str:
     """A part of a path; a name that has no place in one is no queue's."""
     text = str(value)
-    if not IN_A_PATH.fullmatch(text) or text in (".", ".."):
+    if not IN_A_PATH.fullmatch(text):
         raise make_error(
             "QH103",
             "invalid queue name",
             f"Got {text[:SHOWN]!r}.",
-            "A name has 1 to 200 of the characters A-Z a-z 0-9 . _ : -",
+            "A name has 1 to 200 characters out of A-Z a-z 0-9 . _ : -",
         )
-    return text
+    return text.replace(".", "%2E") if text in (".", "..") else text
 
 
 def in_query(value: Any) -> str:
@@ -139,8 +141,19 @@ def check_number(messages: int) -> None:
         raise BatchTooLargeError(
             "QH208",
             f"too many messages for one request: {messages}",
-            f"Over HTTP one request takes {MOST_MESSAGES}.",
+            f"Over HTTP one request takes {MOST_MESSAGES:,}.",
             "Send them in several calls, or with bulk_send and atomic=False.",
+        )
+
+
+def check_max(values: Mapping[str, Any]) -> None:
+    """Refuse to claim more messages than one answer holds."""
+    if values.get("max", 1) > MOST_MESSAGES:
+        raise make_error(
+            "QH301",
+            "max is out of range",
+            f"Got {values['max']}.",
+            f"Over HTTP a claim takes 1 to {MOST_MESSAGES:,} messages.",
         )
 
 

@@ -24,7 +24,7 @@ def server_url(url: str) -> str:
         raise ValueError(
             f"a server is at an address such as http://127.0.0.1:8080, not {without_secrets(url)!r}"
         )
-    return url.rstrip("/")
+    return urlunsplit(parts).rstrip("/")  # the scheme in lower case
 
 
 def without_secrets(url: str) -> str:

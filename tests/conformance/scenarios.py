@@ -1,0 +1,107 @@
+"""How each error of the engine comes about: by code, over a client and a queue of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from holdfast import AsyncHoldfast
+
+Scenario = Callable[[AsyncHoldfast, str], Awaitable[Any]]
+
+SOON = datetime(2040, 1, 1, tzinfo=UTC)
+LONG = "x" * 201
+
+
+async def ack_twice_strictly(client: AsyncHoldfast, queue: str) -> None:
+    await client.send(queue, 1)
+    (held,) = await client.claim(queue)
+    await client.ack(queue, held.token)
+    await client.ack(queue, held.token, [held.id], strict=True)
+
+
+async def nack_too_late(client: AsyncHoldfast, queue: str) -> None:
+    await client.send(queue, 1)
+    (held,) = await client.claim(queue)
+    await client.nack(queue, held.token, delay=timedelta(days=5000))
+
+
+async def fill(client: AsyncHoldfast, queue: str) -> None:
+    await client.configure_queue(queue, {"max_depth": 2})
+    await client.send_batch(queue, [1, 2, 3])
+
+
+async def create_again(client: AsyncHoldfast, queue: str) -> None:
+    await client.create_queue(queue, {"max_deliveries": 9})
+
+
+async def redrive_without_dead_letters(client: AsyncHoldfast, queue: str) -> None:
+    await client.configure_queue(queue, {"dead_letter": False})
+    await client.redrive(queue)
+
+
+async def claim_from_a_log(client: AsyncHoldfast, queue: str) -> None:
+    await client.create_queue(f"{queue}.log", {"kind": "log"})
+    await client.claim(f"{queue}.log")
+
+
+async def append_with_a_delay(client: AsyncHoldfast, queue: str) -> None:
+    await client.create_queue(f"{queue}.log", {"kind": "log"})
+    await client.send(f"{queue}.log", 1, delay=1)
+
+
+async def same_key_another_payload(client: AsyncHoldfast, queue: str) -> None:
+    await client.send(queue, 1, idempotency_key="a")
+    await client.send(queue, 2, idempotency_key="a")
+
+
+async def strict_with_messages(client: AsyncHoldfast, queue: str) -> None:
+    await client.send(queue, 1)
+    await client.configure_queue(queue, {"ordering": "strict"})
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "QH101": lambda client, queue: client.send("nowhere", 1),
+    "QH102": create_again,
+    "QH103": lambda client, queue: client.create_queue("not a name!"),
+    "QH104": lambda client, queue: client.create_queue(f"{queue}.r", {"colour": "red"}),
+    "QH105": redrive_without_dead_letters,
+    "QH201": lambda client, queue: client.send(queue, "x" * 1_100_000),
+    "QH202": lambda client, queue: client.send(queue, 1, headers={"x": "y" * 70_000}),
+    "QH203": lambda client, queue: client.send(queue, 1, body=b"1"),
+    "QH204": lambda client, queue: client.send(queue, 1, priority=11),
+    "QH205": lambda client, queue: client.send(queue, 1, delay=-1),
+    "QH206": lambda client, queue: client.send(queue, 1, ttl=-1),
+    "QH207": lambda client, queue: client.send(queue, 1, tag=LONG),
+    "QH208": lambda client, queue: client.send_batch(queue, [1] * 100_001),
+    "QH209": fill,
+    "QH210": lambda client, queue: client.send(queue, 1, max_deliveries=1001),
+    "QH220": lambda client, queue: client.send(queue, 1, key=""),
+    "QH221": lambda client, queue: client.send(queue, 1, ordering_key="a"),
+    "QH222": same_key_another_payload,
+    "QH301": lambda client, queue: client.claim(queue, 0),
+    "QH302": lambda client, queue: client.claim(queue, lease=0.01),
+    "QH304": ack_twice_strictly,
+    "QH305": nack_too_late,
+    "QH310": strict_with_messages,
+    "QH311": lambda client, queue: client.unblock(queue, "a", how="somehow"),
+    "QH312": lambda client, queue: client.unblock(queue, "a"),
+    "QH401": lambda client, queue: client.browse(queue, "asleep"),
+    "QH402": lambda client, queue: client.browse(queue, limit=0),
+    "QH403": lambda client, queue: client.redrive(queue, filter={"colour": "red"}),
+    "QH410": lambda client, queue: client.purge(queue, ["asleep"]),
+    "QH411": lambda client, queue: client.replay(queue, outcomes=["lost"]),
+    "QH421": lambda client, queue: client.samples(queue, SOON, SOON - timedelta(days=1)),
+    "QH422": lambda client, queue: client.maintain(60),
+    "QH601": lambda client, queue: client.configure_queue(queue, {"kind": "log"}),
+    "QH602": claim_from_a_log,
+    "QH603": lambda client, queue: client.log_stats(queue),
+    "QH604": append_with_a_delay,
+    "QH605": lambda client, queue: client.read(queue, -1),
+    "QH701": lambda client, queue: client.take_rate("a", 0),
+    "QH702": lambda client, queue: client.take_rate("", 1),
+    "QH803": lambda client, queue: client.rollups(queue, bucket=7),
+    "QH901": lambda client, queue: client.create_key("shop", scopes=["everything"]),
+    "QH902": lambda client, queue: client.rotate_key(99),
+}
