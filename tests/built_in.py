@@ -27,4 +27,6 @@ BUILT_IN: dict[str, Any] = {
     "budget": "deliveries",
     "lapse_is_failure": False,
     "durability": "durable",
+    "claim_window": "0 s",
+    "rate_limits": {"send": None, "claim": None, "settle": None},
 }

@@ -1,6 +1,6 @@
 """docs/configuration.md and the code say the same.
 
-1. Every field of a queue's configuration is there with its default, backoff's own fields too, and no other.
+1. Every field of a queue's configuration is there with its default, and no other; those of its parts too.
 2. Every environment variable that the code reads is there, and no page names one that it does not read.
 3. The embedded server's settings are those that it writes.
 """
@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from holdfast._cluster import SETTINGS
-from holdfast.cli._config import BACKOFF, FIELDS
+from holdfast.cli._config import FIELDS, PARTS
 from tests.docs.pages import PAGES, ROOT, quoted, rows, sections, text_of
 
 Conn = psycopg.Connection[Any]
@@ -24,9 +24,10 @@ VARIABLE = re.compile(r"\bHOLDFAST_[A-Z][A-Z_]*[A-Z]\b")
 
 @pytest.fixture
 def builtin(conn: Conn) -> dict[str, Any]:
-    """The built-in configuration, backoff's fields beside it."""
+    """The built-in configuration, the fields of its parts beside it."""
     ((fields,),) = conn.execute("select holdfast._builtin()").fetchall()
-    return {**fields} | {f"backoff.{name}": value for name, value in fields["backoff"].items()}
+    parts = {f"{part}.{name}": value for part in PARTS for name, value in fields[part].items()}
+    return {**fields, **parts}
 
 
 def documented() -> dict[str, Any]:
@@ -36,7 +37,8 @@ def documented() -> dict[str, Any]:
 
 
 def test_the_command_line_shows_the_fields_in_the_order_of_the_page() -> None:
-    assert [*FIELDS, *(f"backoff.{name}" for name in BACKOFF)] == list(documented())
+    parts = [f"{part}.{name}" for part, names in PARTS.items() for name in names]
+    assert [*FIELDS, *parts] == list(documented())
 
 
 def test_every_field_is_documented_with_its_default(builtin: dict[str, Any]) -> None:

@@ -72,6 +72,7 @@ VERBS: dict[str, set[str]] = {
     },
     "holdfast_monitor": {
         "queue_stats",
+        "queue_info",
         "queues",
         "leases",
         "log_stats",
@@ -139,6 +140,7 @@ CALLS: dict[str, str] = {
     "purge": "'q', '{ready}'",
     "put_rollups": "'q', '1 h', '2030-01-01Z', '2030-01-02Z', '[]'",
     "queue_stats": "'q'",
+    "queue_info": "'q'",
     "queues": "",
     "read": "'q'",
     "read_archive": "'q'",

@@ -317,3 +317,32 @@ def test_queues_of_other_names_are_made_meanwhile(scene: Scene) -> None:
 
     assert create(two, "other", '{"ordering": "strict"}') is True
     one.commit()
+
+
+def test_a_change_of_nothing_keeps_others_from_changing_the_queue(scene: Scene) -> None:
+    one, two = scene.sessions("session", 2)
+    one.begin()
+    seen = one.value("select holdfast.configure_queue('q', '{}')")
+
+    other = two.start(lambda: two.value("""select holdfast.configure_queue('q', '{"lease": "9 s"}')"""))
+    other.blocked_by(one)
+    again = one.value("select holdfast.configure_queue('q', '{}')")
+    one.commit()
+
+    assert again == seen
+    assert other.result() == seen | {"lease": "9 s"}
+
+
+def test_a_change_of_nothing_keeps_the_defaults_from_changing_it_too(scene: Scene) -> None:
+    one, two = scene.sessions("session", 2)
+    one.begin()
+    seen = one.value("select holdfast.configure_queue('q', '{}')")
+
+    other = two.start(lambda: two.value("""select holdfast.configure_defaults('{"lease": "9 s"}')"""))
+    other.blocked_by(one)
+    again = one.value("select holdfast.configure_queue('q', '{}')")
+    one.commit()
+    other.result()
+
+    assert again == seen
+    assert one.value("select holdfast.configure_queue('q', '{}')") == seen | {"lease": "9 s"}

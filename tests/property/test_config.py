@@ -1,7 +1,7 @@
 """The configuration is three layers: built in, the global defaults, the queue's own. The model: a dictionary.
 
 1. a field of the queue wins over one of the defaults, and that over the built-in one
-2. null takes a field back to the layer below; backoff merges field by field
+2. null takes a field back to the layer below; backoff and rate_limits merge field by field
 3. configure_queue, configure_defaults and queues() tell what holds, and the typed columns hold the same
 4. create_queue again answers false with the same overrides or none, and QH102 with others
 """
@@ -51,6 +51,10 @@ fields: dict[str, st.SearchStrategy[Any]] = {
     "budget": st.sampled_from(("deliveries", "failures")),
     "lapse_is_failure": st.booleans(),
     "durability": st.sampled_from(("durable", "fast")),
+    "claim_window": st.sampled_from((0, 0.5, "2 s")),
+    "rate_limits": st.dictionaries(
+        st.sampled_from(("send", "claim", "settle")), st.sampled_from((None, 0.5, 100))
+    ),
 }
 nullable = {name: st.one_of(st.none(), values) for name, values in fields.items()}
 queue_changes = st.fixed_dictionaries(
@@ -81,12 +85,12 @@ where q.name = 'one'
 
 
 def merged(below: Config, change: Config) -> Config:
-    """Overrides laid over others: null takes one away, backoff is merged by field."""
+    """Overrides laid over others: null takes one away, backoff and rate_limits are merged by field."""
     result = dict(below)
     for name, value in change.items():
         if value is None:
             result.pop(name, None)
-        elif name == "backoff":
+        elif name in ("backoff", "rate_limits"):
             result[name] = below.get(name, {}) | value
         else:
             result[name] = value

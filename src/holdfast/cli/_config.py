@@ -31,8 +31,10 @@ FIELDS = (
     "budget",
     "lapse_is_failure",
     "durability",
+    "claim_window",
+    "rate_limits",
 )
-BACKOFF = ("base", "factor", "cap", "jitter")
+PARTS = {"backoff": ("base", "factor", "cap", "jitter"), "rate_limits": ("send", "claim", "settle")}
 OWN_DEAD_LETTER = "QUEUE.dlq, each queue's own"
 
 
@@ -40,7 +42,9 @@ def arranged(config: Mapping[str, Any], fields: tuple[str, ...] = FIELDS) -> dic
     """A configuration in the order of its description; what is not described comes last."""
     names = [*(name for name in fields if name in config), *(name for name in config if name not in fields)]
     return {
-        name: arranged(config[name], BACKOFF) if isinstance(config[name], Mapping) else config[name]
+        name: arranged(config[name], PARTS.get(name, ()))
+        if isinstance(config[name], Mapping)
+        else config[name]
         for name in names
     }
 

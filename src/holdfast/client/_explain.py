@@ -25,8 +25,8 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
             | {"log_stats", "browse", "message", "queue_stats", "blocked_keys", "fast_mode", "now"}
         ),
         "holdfast_monitor": frozenset(
-            {"queue_stats", "queues", "leases", "log_stats", "blocked_keys", "samples", "rollups"}
-            | {"archived", "why", "runs", "now"}
+            {"queue_stats", "queues", "queue_info", "leases", "log_stats", "blocked_keys", "samples"}
+            | {"rollups", "archived", "why", "runs", "now"}
         ),
     }
 )

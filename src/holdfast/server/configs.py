@@ -15,9 +15,7 @@ from .engine import Engine
 
 FRESH_SECONDS = 5.0  # also where no notification comes
 MOST_REMEMBERED = 10_000
-LOOK = (
-    b"select effective -> 'claim_window', effective -> 'rate_limits' from holdfast.queues() where queue = %s"
-)
+LOOK = b"select effective -> 'claim_window', effective -> 'rate_limits' from holdfast.queue_info(%s)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class Configs:
         return (await self.of(queue)).claim_window
 
     async def _look(self, queue: str) -> QueueSettings:
-        rows = await self._engine.fetch("queues", LOOK, [queue], as_settings)
+        rows = await self._engine.fetch("queue_info", LOOK, [queue], as_settings)
         return rows[0] if rows else QueueSettings()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from math import ceil
 
 from holdfast.client import Allowance, TooManyRequestsError
@@ -11,6 +12,8 @@ from .coalesce import Coalescer
 from .engine import Engine
 
 MOST = 10_000  # tokens asked for at once
+PREFIX = "holdfast:"  # programs have limiters of their own beside those of the servers
+LONGEST_NAME = 200
 
 
 class Limits:
@@ -24,7 +27,7 @@ class Limits:
 
     async def take(self, limiter: str, rate: float, burst: int | None = None) -> None:
         """Take a token, or refuse the request."""
-        after = await self._coalescer.submit((limiter, rate, burst), 1)
+        after = await self._coalescer.submit((full_name(limiter), rate, burst), 1)
         if after is not None:
             raise too_many(rate, after)
 
@@ -33,6 +36,12 @@ class Limits:
         allowed = await self._engine.take_rate(limiter, rate, burst, len(wants), partial=True)
         refused = len(wants) - allowed.granted
         return [None] * allowed.granted + [pause(allowed, rate)] * refused
+
+
+def full_name(limiter: str) -> str:
+    """What a limiter is called in the database; the names of queues can be as long as a name may be."""
+    name = PREFIX + limiter
+    return name if len(name) <= LONGEST_NAME else PREFIX + sha256(limiter.encode()).hexdigest()
 
 
 def pause(allowed: Allowance, rate: float) -> float:

@@ -1277,7 +1277,10 @@ comment on function holdfast._expires_at is 'When a message expires; null: never
 -- Queues: create, configure, pause, drop.
 --
 -- A queue's configuration is a set of overrides; _effective() lays them over the global defaults, and the
--- result is kept in typed columns, so that the hot verbs read one row and compute nothing.
+-- result is kept in typed columns, so that the hot verbs read one row and compute nothing. Fields that are the business of
+-- servers alone (claim_window, rate_limits) have no column: those read them here, remember them, and are told of every change
+-- by a NOTIFY on the channel holdfast_config. That takes a lock at commit which all notifiers of the database share: these
+-- verbs are rare enough.
 -- Lock order: the defaults row, then queue rows by id, then lanes by id.
 
 create or replace function holdfast._duration(field text, value jsonb) returns interval
@@ -1377,9 +1380,13 @@ begin
         perform holdfast._check_field(v_field, jsonb_typeof(v_value) = 'boolean', v_value, 'true or false');
       when 'durability' then
         perform holdfast._check_field(v_field, v_value in ('"durable"', '"fast"'), v_value, '"durable" or "fast"');
+      when 'claim_window' then
+        perform holdfast._check_field(v_field, holdfast._duration(v_field, v_value) between interval '0' and interval '5 s', v_value, '0 to 5 seconds');
+      when 'rate_limits' then
+        perform holdfast._check_rate_limits(v_value);
       else
         perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
-          'Fields: kind, lease, max_deliveries, budget, lapse_is_failure, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, durability, retention.');
+          'Fields: kind, lease, max_deliveries, budget, lapse_is_failure, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, durability, retention, claim_window, rate_limits.');
     end case;
   end loop;
 end $$;
@@ -1408,33 +1415,58 @@ begin
 end $$;
 comment on function holdfast._check_backoff is 'Refuse a bad backoff';
 
+create or replace function holdfast._check_rate_limits(limits jsonb) returns void language plpgsql stable
+as $$
+declare
+  v_field text;
+  v_value jsonb;
+begin
+  perform holdfast._check_field('rate_limits', jsonb_typeof(limits) = 'object', limits, 'an object {send, claim, settle}');
+  for v_field, v_value in select e.key, e.value from jsonb_each(limits) e loop
+    if v_field not in ('send', 'claim', 'settle') then
+      perform holdfast._fail('QH104', format('unknown field "rate_limits.%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
+        'rate_limits takes send, claim, settle.');
+    end if;
+    perform holdfast._check_field('rate_limits.' || v_field,
+      v_value = 'null' or (jsonb_typeof(v_value) = 'number' and v_value between '0.001' and '1000000'), v_value,
+      '0.001 to 1,000,000 requests a second, or null for no limit');
+  end loop;
+end $$;
+comment on function holdfast._check_rate_limits is 'Refuse bad rate limits';
+
 create or replace function holdfast._builtin() returns jsonb language sql immutable
   return '{"kind": "queue", "lease": "30 s", "max_deliveries": 5, "dead_letter": null, "ttl": null, "expire_in_flight": false, "keep": [],
            "keep_for": "7 days", "max_depth": null, "throughput_limit": null,
            "backoff": {"base": "0 s", "factor": 2, "cap": "300 s", "jitter": 0},
            "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576,
            "budget": "deliveries", "lapse_is_failure": false, "durability": "durable",
-           "ordering": "none", "on_dead": "continue", "retention": null}'::jsonb;
+           "ordering": "none", "on_dead": "continue", "retention": null,
+           "claim_window": "0 s", "rate_limits": {"send": null, "claim": null, "settle": null}}'::jsonb;
 comment on function holdfast._builtin is 'The configuration of a queue of which nothing was said';
 
 create or replace function holdfast._merge(base jsonb, change jsonb) returns jsonb language sql immutable
-  return coalesce((select jsonb_object_agg(e.key, case when e.key = 'backoff' and base -> 'backoff' <> 'null'
-                                                       then (base -> 'backoff') || e.value else e.value end)
+  return coalesce((select jsonb_object_agg(e.key, case when e.key in ('backoff', 'rate_limits') and base -> e.key <> 'null'
+                                                       then (base -> e.key) || e.value else e.value end)
                    from jsonb_each(base || change) e where e.value <> 'null'), '{}');
-comment on function holdfast._merge is 'Overrides after a change: null takes a field back, backoff merges field by field';
+comment on function holdfast._merge is 'Overrides after a change: null takes a field back, backoff and rate_limits merge field by field';
+
+create or replace function holdfast._filled(merged jsonb) returns jsonb language sql immutable
+  return holdfast._builtin() || merged
+         || jsonb_build_object('backoff', (holdfast._builtin() -> 'backoff') || coalesce(merged -> 'backoff', '{}'),
+                               'rate_limits', (holdfast._builtin() -> 'rate_limits') || coalesce(merged -> 'rate_limits', '{}'));
+comment on function holdfast._filled is 'Overrides laid over the built-in configuration';
 
 create or replace function holdfast._of_kind(effective jsonb) returns jsonb language sql immutable
   return case effective ->> 'kind' when 'log'
-    then effective || (holdfast._builtin() - '{kind,retention,notify,max_depth,max_payload}'::text[]) || '{"dead_letter": false}'
+    then effective || (holdfast._builtin() - '{kind,retention,notify,max_depth,max_payload,rate_limits}'::text[]) || '{"dead_letter": false}'
     else effective || '{"retention": null}'
          || case effective ->> 'ordering' when 'strict'
               then jsonb_build_object('shards', 1, 'priorities', jsonb_build_array(effective -> 'priority_default')) else '{}' end end;
 comment on function holdfast._of_kind is 'An effective configuration without what its kind of queue does not have: whatever the defaults say, a log has few settings, and a strict queue has one lane';
 
 create or replace function holdfast._effective(queue text, config jsonb) returns jsonb language sql stable
-  return (select holdfast._of_kind(holdfast._builtin() || e.merged
-                 || jsonb_build_object('dead_letter', coalesce(e.merged -> 'dead_letter', to_jsonb(_effective.queue || '.dlq')))
-                 || jsonb_build_object('backoff', (holdfast._builtin() -> 'backoff') || coalesce(e.merged -> 'backoff', '{}')))
+  return (select holdfast._of_kind(holdfast._filled(e.merged)
+                 || jsonb_build_object('dead_letter', coalesce(e.merged -> 'dead_letter', to_jsonb(_effective.queue || '.dlq'))))
           from (select holdfast._merge(d.config, _effective.config) as merged from holdfast.defaults d) e);
 comment on function holdfast._effective is 'The configuration that holds: built-in, then defaults, then the queue''s own';
 
@@ -1574,6 +1606,15 @@ begin
 end $$;
 comment on function holdfast._make_lanes is 'Make the lanes that a queue''s configuration names';
 
+create or replace function holdfast._announce(queue text, wanted boolean) returns void language plpgsql volatile
+as $$
+begin
+  if wanted then
+    perform pg_notify('holdfast_config', _announce.queue);
+  end if;
+end $$;
+comment on function holdfast._announce is 'Tell servers that what they know of a queue is out of date, or with an empty name: of all. wanted: what notify says';
+
 create or replace function holdfast._create_queue(queue text, config jsonb) returns boolean language plpgsql volatile
 as $$
 declare
@@ -1617,6 +1658,8 @@ begin
   perform holdfast._check_kind(v_config, v_config ->> 'kind');
   perform holdfast._check_strict(v_config);
   if holdfast._create_queue(create_queue.queue, v_config) then
+    -- Not where dead letters make their queue: that happens in claims and settlements.
+    perform holdfast._announce(create_queue.queue, (holdfast._queue(create_queue.queue)).notify);
     return true;
   end if;
   select q.config into v_there from holdfast.queue q where q.name = create_queue.queue;
@@ -1646,6 +1689,7 @@ begin
   v_effective := holdfast._effective(v_queue.name, v_queue.config);
   update holdfast.queue q set config = v_queue.config where q.id = v_queue.id;
   perform holdfast._apply(v_queue.name, v_effective);
+  perform holdfast._announce(v_queue.name, v_queue.notify or (v_effective ->> 'notify')::boolean);
   return v_effective;
 end $$;
 comment on function holdfast.configure_queue is 'Change a queue''s configuration; null takes a field back to its default. Returns what holds now';
@@ -1655,6 +1699,7 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_queue record;
+  v_defaults jsonb;
 begin
   perform holdfast._check_config(configure_defaults.config);
   if configure_defaults.config -> 'dead_letter' not in ('null', 'false') then
@@ -1666,13 +1711,12 @@ begin
   if configure_defaults.config -> 'ordering' not in ('null', '"none"') then
     perform holdfast._fail('QH104', 'ordering has no global default but none', format('Got %s.', left((configure_defaults.config -> 'ordering')::text, 100)), 'Set it queue by queue.');
   end if;
-  update holdfast.defaults d set config = holdfast._merge(d.config, configure_defaults.config);
+  update holdfast.defaults d set config = holdfast._merge(d.config, configure_defaults.config) returning holdfast._filled(d.config) into v_defaults;
   for v_queue in select q.name, q.config from holdfast.queue q order by q.id for update loop
     perform holdfast._apply(v_queue.name, holdfast._effective(v_queue.name, v_queue.config));
   end loop;
-  return (select (holdfast._builtin() || d.config)
-                 || jsonb_build_object('backoff', (holdfast._builtin() -> 'backoff') || coalesce(d.config -> 'backoff', '{}'))
-          from holdfast.defaults d);
+  perform holdfast._announce('', (v_defaults ->> 'notify')::boolean);
+  return v_defaults;
 end $$;
 comment on function holdfast.configure_defaults is 'Change the defaults of all queues; null takes a field back to the built-in one. Returns what holds now';
 
@@ -1691,6 +1735,7 @@ begin
     return false;
   end if;
   perform holdfast._copy_to_lanes(_set_paused.queue);
+  perform holdfast._announce(_set_paused.queue, (holdfast._queue(_set_paused.queue)).notify);
   return true;
 end $$;
 comment on function holdfast._set_paused is 'Pause or resume; true: that changed something';
@@ -1744,6 +1789,7 @@ begin
   end if;
   delete from holdfast.tally t where t.queue_id = v_queue.id;
   delete from holdfast.queue q where q.id = v_queue.id;
+  perform holdfast._announce(v_queue.name, v_queue.notify);
   return true;
 end $$;
 comment on function holdfast._drop_queue is 'Remove a queue; waits for whoever uses it';
@@ -6748,6 +6794,16 @@ begin
 end $$;
 comment on function holdfast.queues is 'All queues: their own configuration, and what holds';
 
+create or replace function holdfast.queue_info(queue text)
+returns table (paused boolean, created_at timestamptz, config jsonb, effective jsonb)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return query
+    select q.paused, q.created_at, q.config, holdfast._effective(q.name, q.config) from holdfast.queue q where q.name = queue_info.queue;
+end $$;
+comment on function holdfast.queue_info is 'One queue, as queues() has it, without a look at the others; no row: there is none';
+
 create or replace function holdfast.leases(queue text, "limit" int default 100)
 returns table (consumer text, priority int, messages int, deadline timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
@@ -7167,10 +7223,10 @@ begin
       'Create another one, and move what is in it.');
   end if;
   select k into v_field from jsonb_object_keys(config) k
-  where case v_kind when 'log' then k not in ('kind', 'retention', 'notify', 'max_depth', 'max_payload') else k = 'retention' end limit 1;
+  where case v_kind when 'log' then k not in ('kind', 'retention', 'notify', 'max_depth', 'max_payload', 'rate_limits') else k = 'retention' end limit 1;
   if found then
     perform holdfast._fail('QH104', format('%s is no setting of a %s', v_field, v_kind), format('Got %s.', left((config -> v_field)::text, 100)),
-      case v_kind when 'log' then 'A log takes kind, retention, notify, max_depth, max_payload.' else 'retention is for logs.' end);
+      case v_kind when 'log' then 'A log takes kind, retention, notify, max_depth, max_payload, rate_limits.' else 'retention is for logs.' end);
   end if;
 end $$;
 comment on function holdfast._check_kind is 'Refuse settings that the kind of queue does not have, and another kind than it was';
@@ -9445,7 +9501,7 @@ begin
     select * from (values
       ('holdfast_producer', '{send,send_batch,send_many,open_stage,check_staged,send_staged,drop_staged,writes,json_errors,begin_run,report_run,end_run,runs,fast_mode,now}'::text[]),
       ('holdfast_consumer', '{read,read_archive,log_stats,claim,claim_cohort,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,scan,scan_bounds,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
-      ('holdfast_monitor', '{queue_stats,queues,leases,log_stats,blocked_keys,samples,rollups,archived,why,runs,now}'),
+      ('holdfast_monitor', '{queue_stats,queues,queue_info,leases,log_stats,blocked_keys,samples,rollups,archived,why,runs,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
     ) g(role, verbs)
@@ -9472,7 +9528,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'e2be619ebc94f06022ddc295d3f8a3656b25fd66d10984e12f1cd7ed126bc25d', false);
+values (0, 'functions', '4ad7e3298a37bd0ac46e5661cf9ebc3cadfd554f5715ef81ceefcfae061098df', false);
 \else
 do $install$
 begin
@@ -9494,7 +9550,7 @@ begin
             (13, '6fd8556a28c639a5d8ca0170da78ad03c97a848b47cfa50c7359db59f6c001b3'),
             (14, '57bffc9382292cbe79447f720280e7a698964e6229f762b318611fd52ee78984'),
             (15, 'fe56e6e2bae0fc1aeb4d6087bc723d295e0d5c13e2e9576128fae84c8b63abe5'),
-            (0, 'e2be619ebc94f06022ddc295d3f8a3656b25fd66d10984e12f1cd7ed126bc25d')
+            (0, '4ad7e3298a37bd0ac46e5661cf9ebc3cadfd554f5715ef81ceefcfae061098df')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -14,6 +14,7 @@ book = Book("logs")
 async def read(call: Call[wire.Read]) -> object:
     """The records of a log behind a sequence number, in order."""
     after = number(call.asked.after, "after")
+    await call.service.limit("claim", call.queue)
     return await call.service.engine.read(call.queue, after, limit=call.asked.limit)
 
 

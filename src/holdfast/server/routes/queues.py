@@ -18,7 +18,7 @@ from holdfast.wire.answers import to_wire, wire_type
 from holdfast.wire.requests import Config
 from holdfast.wire.routes import QUEUE, ROUTES
 
-INFO = b"select * from holdfast.queues() where queue = %s"
+INFO = b"select %s as queue, i.* from holdfast.queue_info(%s) i"
 
 book = Book("queues")
 
@@ -42,7 +42,7 @@ async def create_queue(call: Call[Config]) -> object:
 @book.add("GET", QUEUE, READ, answer=wire_type(QueueInfo))
 async def queue(call: Call[None]) -> object:
     """A queue: what was configured for it, and what is in force. The ETag stands for the configuration."""
-    found = await call.service.engine.fetch("queues", INFO, [call.queue], record(QueueInfo))
+    found = await call.service.engine.fetch("queues", INFO, [call.queue, call.queue], record(QueueInfo))
     if not found:
         raise QueueNotFoundError(
             "QH101", f'queue "{call.queue}" does not exist', None, f"PUT /v1/queues/{call.queue} makes it."

@@ -164,6 +164,16 @@ begin
 end $$;
 comment on function holdfast.queues is 'All queues: their own configuration, and what holds';
 
+create or replace function holdfast.queue_info(queue text)
+returns table (paused boolean, created_at timestamptz, config jsonb, effective jsonb)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return query
+    select q.paused, q.created_at, q.config, holdfast._effective(q.name, q.config) from holdfast.queue q where q.name = queue_info.queue;
+end $$;
+comment on function holdfast.queue_info is 'One queue, as queues() has it, without a look at the others; no row: there is none';
+
 create or replace function holdfast.leases(queue text, "limit" int default 100)
 returns table (consumer text, priority int, messages int, deadline timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
