@@ -7,6 +7,7 @@ import asyncio
 import inspect
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -31,13 +32,19 @@ EXPECTED = {
     "transactions.py": "order 1: shipped\norder 2: cancelled",
     "bulk_load.py": "waiting in the queue: 100,000",
     "dead_letters.py": "done at last: {'invoice': 7}",
+    "http_worker.py": "pushed and done: 12",
 }
+OVER_HTTP = {"http_worker.py"}  # they take the address of a server
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_an_example_runs_twice_and_prints_what_it_should(database_url: str, example: Path) -> None:
+def test_an_example_runs_twice_and_prints_what_it_should(
+    request: pytest.FixtureRequest, database_url: str, example: Path
+) -> None:
     env = {**os.environ, "HOLDFAST_DATABASE_URL": database_url}
     command = [sys.executable, "-W", "error", str(example)]
+    if example.name in OVER_HTTP:
+        command.append(request.getfixturevalue("http").address)
 
     for _ in range(2):
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -46,7 +53,9 @@ def test_an_example_runs_twice_and_prints_what_it_should(database_url: str, exam
         assert EXPECTED[example.name] in done.stdout
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "example", [path for path in EXAMPLES if path.name not in OVER_HTTP], ids=lambda path: path.name
+)
 def test_an_example_without_a_database_says_in_one_line_what_to_do(tmp_path: Path, example: Path) -> None:
     done = run_nowhere(example, cwd=tmp_path)
 
@@ -56,6 +65,18 @@ def test_an_example_without_a_database_says_in_one_line_what_to_do(tmp_path: Pat
         "Run holdfast up here, or name a database in HOLDFAST_DATABASE_URL (or with --database-url).\n"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_example_without_a_server_says_in_one_line_what_to_do(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    done = run_nowhere(ROOT / "examples" / "http_worker.py", address, cwd=tmp_path)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"no server answers at {address}. Look at the address; holdfast serve starts a server.\n"
+    )
 
 
 def test_an_example_finds_the_embedded_server_of_the_folder(tmp_path: Path) -> None:
@@ -68,10 +89,10 @@ def test_an_example_finds_the_embedded_server_of_the_folder(tmp_path: Path) -> N
     assert EXPECTED["first_message.py"] in done.stdout
 
 
-def run_nowhere(example: Path, *, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run_nowhere(example: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run an example in a folder, with no database in the environment."""
     env = {name: value for name, value in os.environ.items() if name != "HOLDFAST_DATABASE_URL"}
-    command = [sys.executable, "-W", "error", str(example)]
+    command = [sys.executable, "-W", "error", str(example), *arguments]
     return subprocess.run(
         command, env=env, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
