@@ -5,6 +5,7 @@ What the verbs do is in tests/conformance, for every door.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import aclosing
@@ -90,6 +91,14 @@ def test_without_a_valid_key_nothing_is_done(
     assert engine.queues() == []
 
 
+def test_a_limit_of_the_server_is_waited_for(client: HttpHoldfast, engine: Holdfast) -> None:
+    client.create_queue("orders", {"rate_limits": {"send": 2}})
+
+    ids = [client.send("orders", n) for n in range(4)]
+
+    assert [entry.id for entry in engine.browse("orders")] == ids
+
+
 # --- waiting -------------------------------------------------------------------------------------
 
 
@@ -102,6 +111,21 @@ def test_a_waiting_claim_gets_what_is_sent_meanwhile(client: HttpHoldfast, engin
 
     assert delivery.payload == 1
     timer.join()
+
+
+async def test_a_cancelled_wait_leaves_nothing_behind(http: Caller, engine: Holdfast) -> None:
+    engine.create_queue("orders")
+    async with AsyncHttpHoldfast(http.address) as client:
+        for _ in range(5):
+            waiting = asyncio.create_task(client.claim("orders", wait=30))
+            await asyncio.wait({waiting}, timeout=0.05)
+            waiting.cancel()
+            await asyncio.wait({waiting})
+        engine.send("orders", 1)
+
+        (delivery,) = await client.claim("orders", wait=20)
+
+    assert (delivery.payload, delivery.deliveries) == (1, 1)
 
 
 def test_a_long_wait_is_asked_for_in_slices() -> None:
