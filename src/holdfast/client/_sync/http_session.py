@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import httpx
 
+from holdfast.client._answers import read_answer, read_delivery, read_refusal
 from holdfast.client._concurrency import Deliveries
 from holdfast.client._errors import (
     MessageNotFoundError,
@@ -23,7 +24,7 @@ from holdfast.client._errors import (
     UnavailableError,
 )
 from holdfast.client._events import Events
-from holdfast.client._http import Request, event_request, read_answer, read_delivery, read_refusal, request
+from holdfast.client._requests import Request, event_request, request
 from holdfast.client._sync.session import Reader
 from holdfast.client._urls import without_secrets
 

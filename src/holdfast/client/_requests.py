@@ -1,4 +1,4 @@
-"""Verbs as HTTP requests, by the table that the server's routes are made of; and refusals as exceptions."""
+"""Verbs as HTTP requests, by the table that the server's routes are made of."""
 
 from __future__ import annotations
 
@@ -10,29 +10,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID
 
 import msgspec
 from msgspec import Raw
 from psycopg.types.json import Jsonb
 
-from holdfast.wire.answers import Answer, Single
 from holdfast.wire.requests import MOST_MESSAGES
 from holdfast.wire.routes import ROUTES, Route
 
 from ._calls import given
-from ._errors import BatchTooLargeError, HoldfastError, RequestError, UnexpectedAnswerError, make_error
+from ._errors import BatchTooLargeError, make_error
 from ._explain import CODES, bad_json
-from ._types import Delivery
 
 NOT_FOR_THE_WIRE = ("alone", "wait")
 IN_A_PATH = re.compile(r"[A-Za-z0-9._:-]{1,200}")
-NOT_HOLDFAST = "This does not seem to be a Holdfast server."
-SHOWN = 200  # characters of a strange answer
-
-DELIVERY = Single(Delivery)
-Reader: TypeAlias = Callable[[bytes], Any]
+SHOWN = 200  # characters of a name that is none
 
 encode = msgspec.json.Encoder().encode
 
@@ -41,7 +35,6 @@ encode = msgspec.json.Encoder().encode
 class Request:
     """What goes over the wire for one call."""
 
-    verb: str
     method: str
     path: str
     query: Mapping[str, Any] | None = None
@@ -55,10 +48,9 @@ def request(verb: str, arguments: Mapping[str, Any]) -> Request:
     route = ROUTES[verb]
     values = given(verb, {name: value for name, value in arguments.items() if name not in NOT_FOR_THE_WIRE})
     check_max(values)
-    path = re.sub(r"{(\w+)}", lambda place: in_path(place[1], values.pop(place[1])), route.path)
+    path = re.sub(r"{(\w+)}", lambda place: in_path(values.pop(place[1])), route.path)
     wait = arguments.get("wait") or 0.0
     return Request(
-        verb=verb,
         method=route.method,
         path=path,
         query={name: in_query(value) for name, value in values.items()} if route.query else None,
@@ -72,12 +64,12 @@ def event_request(queue: str, options: Mapping[str, Any]) -> Request:
     """The request that opens a stream of work."""
     values = given("claim", {"queue": queue, **options})
     check_max(values)
-    path = f"/v1/queues/{in_path('queue', values.pop('queue'))}/work"
+    path = f"/v1/queues/{in_path(values.pop('queue'))}/work"
     query = {name: in_query(value) for name, value in values.items()}
-    return Request(verb="work", method="GET", path=path, query=query, repeatable=True)
+    return Request(method="GET", path=path, query=query, repeatable=True)
 
 
-def in_path(name: str, value: Any) -> str:
+def in_path(value: Any) -> str:
     """A part of a path; a name that has no place in one is no queue's."""
     text = str(value)
     if not IN_A_PATH.fullmatch(text):
@@ -200,66 +192,3 @@ def is_repeatable(verb: str, route: Route, values: Mapping[str, Any]) -> bool:
     if verb in MESSAGES:
         return "idempotency_key" in values
     return route.repeatable and not values.get("strict")
-
-
-def read_answer(verb: str, data: bytes, reader: Reader) -> Any:
-    """What a verb returns."""
-    return read(ROUTES[verb].answer, data, reader)
-
-
-def read_delivery(data: bytes, reader: Reader) -> Delivery:
-    """A message that was pushed."""
-    delivery: Delivery = read(DELIVERY, data, reader)[0]
-    return delivery
-
-
-def read(answer: Answer, data: bytes, reader: Reader) -> Any:
-    """The value of an answer, which must have the shape that this client knows."""
-    try:
-        return answer.read(data, reader)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnexpectedAnswerError(
-            "QH933", "the answer cannot be read", f"{error}.", "Use the same version on both sides."
-        ) from error
-
-
-class Refusal(msgspec.Struct):
-    """An error as the server tells it."""
-
-    code: str
-    message: str
-    detail: str | None = None
-    hint: str | None = None
-
-
-class RefusalDocument(msgspec.Struct):
-    """The one shape of an error."""
-
-    error: Refusal
-
-
-def read_refusal(status: int, retry_after: str | None, data: bytes) -> HoldfastError:
-    """What an answer that is no success means."""
-    try:
-        told = msgspec.json.decode(data, type=RefusalDocument).error
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return strange_answer(status, data)
-    error = make_error(told.code, told.message, told.detail, told.hint)
-    if isinstance(error, RequestError) and retry_after is not None and retry_after.isdigit():
-        error.retry_after = int(retry_after)
-    return error
-
-
-def strange_answer(status: int, data: bytes) -> HoldfastError:
-    """An answer of somebody else's: of a proxy that does not reach the server, or of another program."""
-    shown = data[:SHOWN].decode("utf-8", "replace")
-    if status in (502, 503, 504):
-        return make_error(
-            "QH932",
-            "the server cannot be reached",
-            f"A proxy answers with status {status}: {shown!r}. Whether the request took effect is not known.",
-            "Ask again.",
-        )
-    return UnexpectedAnswerError(
-        "QH933", f"the answer has status {status} and is not Holdfast's", f"Got {shown!r}.", NOT_HOLDFAST
-    )
