@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "consume": {"ack", "claim", "claims", "extend", "held", "holders", "nack", "next", "now", "read"}
     | {"release", "work"},
     "read": {"blocked_keys", "browse", "leases", "log_stats", "message", "queue", "queue_stats", "queues"}
-    | {"read_archive", "rollups", "runs", "samples", "why"},
+    | {"metrics", "read_archive", "rollups", "runs", "samples", "why"},
     "admin": {"configure_defaults", "configure_queue", "create_key", "create_queue", "discard", "discard_key"}
     | {"discard_one", "drop_queue", "keys", "log_delete", "maintain", "pause_queue", "purge", "redrive"}
     | {"repair", "replay", "resume_queue", "revoke_key", "rotate_key", "sweep", "take_rate", "unblock"},
@@ -38,7 +38,7 @@ WITH_ANY_KEY = {"docs", "docs_file", "openapi"}
 WITHOUT_A_KEY = {"auth_status", "healthz", "login", "readyz"}
 # Of no queue, and so of all of them.
 OF_ALL_QUEUES = {"configure_defaults", "create_key", "keys", "maintain", "repair", "revoke_key", "rotate_key"}
-OF_ALL_QUEUES |= {"runs", "take_rate"}
+OF_ALL_QUEUES |= {"metrics", "runs", "take_rate"}
 
 ENDPOINTS = {endpoint.name: endpoint for endpoint in endpoints()}
 

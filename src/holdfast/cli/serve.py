@@ -76,6 +76,11 @@ Grace = Annotated[
 ]
 
 
+MetricsQueues = Annotated[
+    int, typer.Option(min=0, max=1000, help="Of how many queues /metrics has figures, the first by name.")
+]
+
+
 class LogFormat(StrEnum):
     """How lines of the log look."""
 
@@ -126,6 +131,7 @@ def serve(
     wait: Wait = None,
     drain: Drain = None,
     grace: Grace = None,
+    metrics_queues: MetricsQueues = 100,
     log_format: Format = None,
     log_level: Level = None,
 ) -> None:
@@ -147,6 +153,7 @@ def serve(
             trust_proxy=trust_proxy,
             tls_certificate=tls_certificate,
             tls_key=tls_key,
+            metrics_queues=metrics_queues,
             log_format=chosen(LogFormat, log_format, FORMAT_VARIABLE, LogFormat.TEXT),
             log_level=chosen(LogLevel, log_level, LEVEL_VARIABLE, LogLevel.INFO),
             **seconds(statement_timeout=statement_timeout, upkeep=upkeep, drain=drain, grace=grace),

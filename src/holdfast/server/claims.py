@@ -20,6 +20,7 @@ from holdfast.client import Delivery
 from holdfast.client._rows import maker
 
 from .engine import Engine
+from .meters import Meters
 from .trouble import may_be_of_one
 
 MOST_CLAIMERS = 1_000  # in one statement
@@ -52,10 +53,14 @@ class Claimer:
 class Desks:
     """The desks of all queues."""
 
-    def __init__(self, engine: Engine, window: Window, release: Release, *, notified: bool) -> None:
+    def __init__(
+        self, engine: Engine, meters: Meters, window: Window, release: Release, *, notified: bool
+    ) -> None:
         """window: a queue's claim_window in seconds; release: gives back what nobody waits for any more;
         notified: whether notifications come."""
         self.engine = engine
+        self.meters = meters
+        self.measure = meters.batches("claim")
         self.window = window
         self.release = release
         self.poll = POLL_SECONDS if notified else BLIND_POLL_SECONDS
@@ -93,6 +98,11 @@ class Desks:
             if desk is not None:
                 desk.wake()
 
+    @property
+    def waiting(self) -> int:
+        """How many claims wait."""
+        return sum(desk.waiting for desk in self._desks.values())
+
     def close(self, desk: Desk) -> None:
         """Nobody is at this desk."""
         if self._desks.get(desk.queue) is desk:
@@ -115,6 +125,11 @@ class Desk:
         self._news = asyncio.Event()
         self._asleep_until = 0.0
         self._task = asyncio.create_task(self._run(), name=f"holdfast-desk-{queue}")
+
+    @property
+    def waiting(self) -> int:
+        """How many wait here."""
+        return len(self._waiting)
 
     def join(self, claimer: Claimer) -> None:
         """Stand in line."""
@@ -188,7 +203,9 @@ class Desk:
             [claimer.lease for claimer in cohort],
             [claimer.consumer for claimer in cohort],
         ]
+        self._desks.measure(len(cohort))
         rows = await self._desks.engine.fetch("claim", CLAIM, parameters, dealt)
+        self._desks.meters.messages("claimed", self.queue, len(rows))
         shares: list[list[Delivery]] = [[] for _ in cohort]
         for place, delivery in rows:
             shares[place - 1].append(delivery)

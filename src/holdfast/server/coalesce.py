@@ -19,15 +19,25 @@ K = TypeVar("K", bound=Hashable)
 
 Weigh = Callable[[I], int]
 Call = Callable[[K, Sequence[I]], Awaitable[Sequence[A]]]
+Measure = Callable[[float], None]
 
 
 class Coalescer(Generic[K, I, A]):
     """Gathers items of one key into calls; at most `width` calls of a key are on their way at once."""
 
     def __init__(
-        self, call: Call[K, I, A], *, weigh: Weigh[I], most: int, width: int = 1, apart: bool = True
+        self,
+        call: Call[K, I, A],
+        *,
+        weigh: Weigh[I],
+        most: int,
+        width: int = 1,
+        apart: bool = True,
+        measure: Measure | None = None,
     ) -> None:
-        """apart: whether the items of a call that failed are tried one by one; no use if none can be bad."""
+        """apart: whether the items of a call that failed are tried one by one; no use if none can be bad.
+        measure: is told how many items each call has."""
+        self._measure = measure
         self._apart = apart
         self._call = call
         self._weigh = weigh
@@ -72,6 +82,8 @@ class Coalescer(Generic[K, I, A]):
         return batch
 
     async def _answer(self, key: K, batch: list[tuple[I, asyncio.Future[A]]]) -> None:
+        if self._measure is not None:
+            self._measure(len(batch))
         try:
             answers = await self._call(key, [item for item, _ in batch])
         except Exception as error:

@@ -170,6 +170,7 @@ HEADERS: dict[str, list[dict[str, Any]]] = {
     ],
 }
 
+METRICS = "Counters, gauges and histograms, in the text format of Prometheus."
 STREAM = """\
 Server-sent events, until the client or the server goes. `message`: its `data` is what a claim answers with
 for a message, its `id` the message's. `error`: the stream ends, and `data` is an error as any other. `end`:

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .answering import error_response
+from .meters import Meters
 from .trouble import interrupted
 from .visit import Visit, current, request_id
 
@@ -41,12 +42,14 @@ class Frame:
         if SLASH.search(scope["raw_path"]):
             scope["path"] = unquote(SLASH.sub(rb"%252F", scope["raw_path"]).decode("ascii"))
         started = perf_counter()
+        meters: Meters = scope["app"].state.service.meters
         visit = scope["visit"] = Visit(request_id(scope["headers"]))
         current.set(visit)
 
         async def send_framed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 visit.status = message["status"]
+                meters.request(scope["method"], visit, perf_counter() - started)
                 # A list of its own: a response may be sent several times.
                 headers = message["headers"] = [*message["headers"], *HEADERS]
                 headers.append((b"x-request-id", visit.id.encode()))

@@ -14,7 +14,7 @@ from holdfast.client import ERRORS, HoldfastError
 from holdfast.wire.requests import LEAST, MOST
 
 from .endpoint import ANY, Book, Endpoint
-from .fields import ANSWERED, ASKED, EXAMPLES, HEADERS, PATH, STREAM, TAGS
+from .fields import ANSWERED, ASKED, EXAMPLES, HEADERS, METRICS, PATH, STREAM, TAGS
 from .refusals import refusals
 
 Json: TypeAlias = dict[str, Any]
@@ -165,6 +165,8 @@ def answers(endpoint: Endpoint) -> Json:
     """What a route answers with when all is well."""
     if endpoint.name == "work":
         return {"200": {"description": STREAM, "content": {EVENTS: {"schema": {"type": "string"}}}}}
+    if endpoint.name == "metrics":
+        return {"200": {"description": METRICS, "content": {"text/plain": {"schema": {"type": "string"}}}}}
     (schema,), _ = msgspec.json.schema_components([endpoint.answer], ref_template=REF)
     told: Json = {"description": "Done.", "content": {JSON: {"schema": schema}}}
     if endpoint.name in ("queue", "configure_queue"):

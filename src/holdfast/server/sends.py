@@ -13,6 +13,7 @@ from holdfast.wire.requests import NewMessage
 
 from .coalesce import Coalescer
 from .engine import Engine
+from .meters import Meters
 
 MOST = 1_000  # messages in one call, unless one request alone has more
 WIDTH = 2  # calls of a queue at once: one may write while the other waits for the disk
@@ -26,15 +27,18 @@ encode = msgspec.json.Encoder().encode
 class Sends:
     """Sends the messages of many requests, each all or none."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, meters: Meters) -> None:
         self._engine = engine
+        self._meters = meters
         self._coalescer: Coalescer[tuple[str, bool], list[NewMessage], list[int]] = Coalescer(
-            self._send, weigh=len, most=MOST, width=WIDTH
+            self._send, weigh=len, most=MOST, width=WIDTH, measure=meters.batches("send")
         )
 
     async def send(self, queue: str, messages: list[NewMessage]) -> list[int]:
         """Send the messages of one request; returns their ids."""
-        return await self._coalescer.submit((queue, all(map(is_plain, messages))), messages)
+        ids = await self._coalescer.submit((queue, all(map(is_plain, messages))), messages)
+        self._meters.messages("sent", queue, len(ids))
+        return ids
 
     async def _send(self, key: tuple[str, bool], requests: Sequence[list[NewMessage]]) -> list[list[int]]:
         queue, plain = key

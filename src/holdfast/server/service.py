@@ -20,7 +20,9 @@ from .bulletin import Bulletin
 from .claims import Desks
 from .configs import Configs
 from .engine import Engine
+from .figures import Figures
 from .limits import Limits
+from .meters import Meters, shared_folder
 from .sends import Sends
 from .settings import Settings
 from .settlements import Settlements
@@ -28,6 +30,7 @@ from .streams import Streams
 from .trouble import said, unavailable
 from .upkeep import Upkeep
 
+GAUGE_SECONDS = 1.0
 LAST_SECONDS = 2.0  # for each call of the database while it ends
 END_SECONDS = 5.0  # for releases, when everything else has ended
 TICK_SECONDS = 0.02
@@ -41,14 +44,19 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.meters = Meters()
         self.engine = Engine(settings)
+        self.figures = Figures(self.engine, settings.metrics_queues)
+        self.meters.registry.register(self.figures)
         self.limits = Limits(self.engine)
         self.door = Door(self.engine, settings, self.limits)
         self.configs = Configs(self.engine)
-        self.sends = Sends(self.engine)
+        self.sends = Sends(self.engine, self.meters)
         self.streams = Streams(self)
-        self.settlements = Settlements(self.engine, self.streams.settled)
-        self.desks = Desks(self.engine, self.configs.window, self.give_back, notified=settings.listen)
+        self.settlements = Settlements(self.engine, self.meters, self.streams.settled)
+        self.desks = Desks(
+            self.engine, self.meters, self.configs.window, self.give_back, notified=settings.listen
+        )
         self.bulletin = (
             Bulletin(settings.listen_url or settings.database_url, self.engine.connections.suspect)
             if settings.listen
@@ -73,7 +81,8 @@ class Service:
             self.bulletin.subscribe("holdfast_config", self.configs.forget)
             self.bulletin.start()
         try:
-            async with kept_in_order(self.engine, self.settings.upkeep), self.door.uses.written():
+            upkeep = kept_in_order(self.engine, self.settings.upkeep)
+            async with self._measured(), upkeep, self.door.uses.written():
                 yield self
                 connections.limit = LAST_SECONDS
         finally:
@@ -81,6 +90,21 @@ class Service:
             if self.bulletin is not None:
                 await self.bulletin.close()
             await self.engine.close()
+
+    @asynccontextmanager
+    async def _measured(self) -> AsyncIterator[None]:
+        """Where another process may be asked for them: keep the gauges of this one up to date."""
+        task = asyncio.create_task(self._measure(), name="holdfast-gauges") if shared_folder() else None
+        try:
+            yield
+        finally:
+            if task is not None:
+                task.cancel()
+
+    async def _measure(self) -> None:
+        while True:
+            self.meters.look(self)
+            await asyncio.sleep(GAUGE_SECONDS)
 
     def dismiss(self) -> None:
         """Take no more work; send away who waits: claims with nothing, streams with their last event."""

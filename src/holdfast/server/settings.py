@@ -35,6 +35,7 @@ class Settings:
     upkeep: float = 10.0  # seconds between two rounds of maintain(), of all servers together; 0: none
     drain: float = 0.0  # seconds that it serves on after it was told to end, while /readyz says so
     grace: float = 15.0  # seconds for requests to end; then they are broken off
+    metrics_queues: int = 100  # queues whose figures are among the metrics
     log_format: str = "text"  # or json
     log_level: str = "info"
     cors: tuple[str, ...] = ()  # origins whose pages may call

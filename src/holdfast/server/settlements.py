@@ -17,6 +17,7 @@ from holdfast.client import Settlement
 
 from .coalesce import Coalescer
 from .engine import Engine
+from .meters import Meters
 
 MOST = 1_000  # settlements in one statement
 EACH = (
@@ -61,12 +62,13 @@ Watch = Callable[[str, str, int, list[int]], None]
 class Settlements:
     """Settles what many requests ask for."""
 
-    def __init__(self, engine: Engine, watch: Watch) -> None:
+    def __init__(self, engine: Engine, meters: Meters, watch: Watch) -> None:
         """watch: is told of every settlement, by verb, queue, token and ids."""
         self._engine = engine
+        self._meters = meters
         self._watch = watch
         self._coalescer: Coalescer[tuple[str, str], Asked, Settlement] = Coalescer(
-            self._settle, weigh=lambda _: 1, most=MOST
+            self._settle, weigh=lambda _: 1, most=MOST, measure=meters.batches("settle")
         )
 
     async def settle(
@@ -83,6 +85,7 @@ class Settlements:
         asked = Asked(token, ids, strict, options)
         done = await self._coalescer.submit((verb, queue), asked)
         self._watch(verb, queue, token, done.settled)
+        self._meters.settled(verb, queue, len(done.settled))
         return done
 
     async def _settle(self, key: tuple[str, str], requests: Sequence[Asked]) -> list[Settlement]:

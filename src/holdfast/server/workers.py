@@ -12,13 +12,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
+from tempfile import TemporaryDirectory
 from time import monotonic
 from types import FrameType
+
+from prometheus_client.multiprocess import mark_process_dead
 
 from holdfast.client import UnavailableError
 
 from .http import SIGNALS, WorkerServer
 from .logs import configure
+from .meters import FOLDER_VARIABLE
 from .settings import Settings
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -52,7 +56,7 @@ class Workers:
 
     def run(self) -> None:
         """Serve until a signal comes; a second one ends everything at once."""
-        with self._signals():
+        with counted_together(), self._signals():
             try:
                 self._keep()
             finally:
@@ -101,6 +105,7 @@ class Workers:
         for worker in dead:
             self._workers.remove(worker)
             logger.error("worker %s ended with %s", worker.process.pid, worker.process.exitcode)
+            mark_process_dead(worker.process.pid)  # type: ignore[no-untyped-call]  # its gauges count no more
         lived = min((monotonic() - worker.since for worker in dead), default=None)
         if lived is None:
             return 0.0
@@ -124,6 +129,20 @@ class Workers:
     def _each(self, do: Callable[[SpawnProcess], None]) -> None:
         for worker in self._workers:
             do(worker.process)
+
+
+@contextmanager
+def counted_together() -> Iterator[None]:
+    """A folder in which the processes that are started meanwhile count for the metrics."""
+    before = os.environ.get(FOLDER_VARIABLE)
+    with TemporaryDirectory(prefix="holdfast-metrics-") as folder:
+        os.environ[FOLDER_VARIABLE] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop(FOLDER_VARIABLE)
+            if before is not None:
+                os.environ[FOLDER_VARIABLE] = before
 
 
 def work(settings: Settings, listener: socket.socket) -> None:

@@ -41,7 +41,7 @@ async def next(call: Call[wire.Next]) -> object:
     """Ack everything held under a token and claim again, in one call."""
     asked = call.asked
     await call.service.limit("claim", call.queue)
-    return await call.service.engine.next(
+    claimed = await call.service.engine.next(
         call.queue,
         number(asked.token, "token"),
         asked.max,
@@ -49,6 +49,8 @@ async def next(call: Call[wire.Next]) -> object:
         consumer=asked.consumer,
         strict=asked.strict,
     )
+    call.service.meters.messages("claimed", call.queue, len(claimed))
+    return claimed
 
 
 @book.verb(CONSUME)

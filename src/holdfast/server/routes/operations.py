@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from starlette.responses import Response
+
 from holdfast import __version__
-from holdfast.server.endpoint import ADMIN, CONSUME, Book, Call
+from holdfast.server.endpoint import ADMIN, CONSUME, READ, Book, Call
 from holdfast.wire import requests as wire
 from holdfast.wire.answers import stating
 
@@ -25,6 +29,20 @@ async def readyz(call: Call[None]) -> object:
     call.service.refuse_if_leaving()
     await call.service.engine.now()
     return Health("ready", __version__)
+
+
+@book.add("GET", "/metrics", READ)
+async def metrics(call: Call[None]) -> Response:
+    """What the server counts and measures, and the figures of queues, for Prometheus.
+
+    In its text format, or as OpenMetrics if that is accepted.
+    """
+    service = call.service
+    await service.figures.refresh()
+    service.meters.look(service)
+    accept = call.request.headers.get("accept", "")
+    content, media = await asyncio.to_thread(service.meters.written, accept)
+    return Response(content, media_type=media)
 
 
 @book.verb(CONSUME, anywhere=True)
