@@ -70,6 +70,9 @@ def test_samples_of_each_minute(orders: Caller, engine: Holdfast, conn: psycopg.
     [
         ("samples?since=2040-01-02T00:00:00Z&until=2040-01-01T00:00:00Z", "QH421"),
         ("samples?since=yesterday", "QH911"),
+        ("samples?since=1893456000", "QH911"),
+        ("samples?since=null", "QH911"),
+        ("archive?limit=null", "QH911"),
         ("samples?since=2040-01-01T00:00:00", "QH911"),
         ("rollups?bucket=7+s", "QH803"),
         ("rollups?bucket=soon", "QH911"),

@@ -272,6 +272,7 @@ def test_a_deep_payload_that_json_readers_take_is_kept(orders: Caller) -> None:
         ("max=1&max=2", "max", "It is given 2 times."),
         ("lease=soon", "lease", "'soon' is no length of time."),
         ("consumer=a%00b", "consumer", None),
+        ("lease=null", "lease", "'null' is no length of time."),
     ],
 )
 def test_the_error_names_the_parameter(refusing: Caller, query: str, field: str, detail: str | None) -> None:

@@ -151,7 +151,7 @@ HEADERS: dict[str, list[dict[str, Any]]] = {
         {
             "name": "Idempotency-Key",
             "description": "The idempotency_key of the message; of several, each has a number behind it.",
-            "schema": {"type": "string", "maxLength": 190},
+            "schema": {"type": "string", "minLength": 1, "maxLength": 190},
         }
     ],
     "configure_queue": [

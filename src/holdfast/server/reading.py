@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from datetime import datetime
 from functools import cache
 from typing import Any
 from urllib.parse import parse_qsl
@@ -23,6 +24,7 @@ GZIP_WINDOW = 16 + zlib.MAX_WBITS
 PLACE = re.compile(r"^(?P<what>.*) - at `\$\.?(?P<where>.*)`$", re.DOTALL)
 # What msgspec says of a field that is not known, or not there: it has the name, and not the place.
 NAMED = re.compile(r"(?P<what>unknown|missing required) field `(?P<name>.*)`$", re.DOTALL)
+NUMBER = re.compile(r"[0-9.eE+-]+")
 SEVERAL = "ids"  # the one parameter of a query that may come several times
 
 
@@ -104,11 +106,24 @@ def parse_body(body: bytes, kind: Any) -> Any:
 def parse_query(request: Request, kind: type[Any]) -> Any:
     """The query as a value; what may come several times is a list."""
     try:
-        return msgspec.convert(parameters(request.scope["query_string"]), kind, strict=False)
+        given = parameters(request.scope["query_string"])
+        asked = msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise invalid(error, "query") from error
     except UnicodeDecodeError as error:
         raise MalformedRequestError("QH910", "the query is not UTF-8", f"{error}.") from error
+    for field in msgspec.structs.fields(kind) if given else ():
+        if field.encode_name in given:
+            check_text(field.encode_name, given[field.encode_name], getattr(asked, field.name))
+    return asked
+
+
+def check_text(name: str, text: str | list[str], value: object) -> None:
+    """Refuse what msgspec takes of text, and JSON would not have: "null", and a time that is a number."""
+    if value is None:
+        raise refused_field(name, "It is null.")
+    if isinstance(value, datetime) and NUMBER.fullmatch(str(text)):
+        raise refused_field(name, "Expected a time such as 2040-01-01T00:00:00Z, got a number.")
 
 
 def parameters(query: bytes) -> dict[str, str | list[str]]:

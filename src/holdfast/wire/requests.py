@@ -157,7 +157,7 @@ class Holders(Body):
 class Claims(Body):
     """Of which consumer."""
 
-    consumer: Text
+    consumer: Word
 
 
 class Limit(Body, kw_only=True):
@@ -198,7 +198,7 @@ class Discard(Body):
 class DiscardKey(Body):
     """The key of the messages to delete."""
 
-    key: Text
+    key: Word
 
 
 class Unblock(Body, kw_only=True):

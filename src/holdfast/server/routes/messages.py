@@ -11,7 +11,7 @@ from holdfast.wire.routes import DISCARDED, MESSAGES
 
 from ._values import number_or_none, numbers, path_id
 
-LONGEST_KEY = 200
+LONGEST_KEY = 190  # of a header: the engine takes 200, and a number may come behind it
 
 book = Book("messages")
 
@@ -32,11 +32,11 @@ def with_key(messages: list[NewMessage], key: str) -> list[NewMessage]:
         raise InvalidRequestError(
             "QH911", "idempotency keys are given twice", "Header and message have one.", "Pass one of them."
         )
-    keys = [key] if len(messages) == 1 else [f"{key}/{place}" for place in range(len(messages))]
-    if len(keys[-1]) > LONGEST_KEY:
+    if not 1 <= len(key) <= LONGEST_KEY:
         raise InvalidRequestError(
-            "QH911", "the idempotency key is too long", f"It has {len(key)} characters.", "At most 190."
+            "QH911", "bad value for Idempotency-Key", f"It has {len(key)} characters.", "It takes 1 to 190."
         )
+    keys = [key] if len(messages) == 1 else [f"{key}/{place}" for place in range(len(messages))]
     return [
         structs.replace(message, idempotency_key=own) for message, own in zip(messages, keys, strict=True)
     ]
