@@ -25,6 +25,7 @@ from ._intake import Intake, Sending
 from ._outgoing import IN_JSON, check_columns, text_of, unstorable
 from ._quarantine import Aside, Quarantine
 from ._retry import retried
+from ._worker import settle
 from .options import OptionError, Options, Secret
 
 SHOWN = 5  # bad rows that an error names
@@ -84,6 +85,7 @@ class Stage:
         self, batches: Iterator[pa.RecordBatch], number: int, aside: Aside | None = None
     ) -> Part:
         """Stage the rows of one part. Bad rows go aside, if not otherwise then to the quarantine."""
+        settle()
         options = self._options
         with calls(options.url) as connection:
             stage: int | None = _value(
