@@ -23,7 +23,7 @@ def test_a_process_of_spark_is_settled_once(monkeypatch: pytest.MonkeyPatch, uns
 
     settle()
     frozen = gc.get_freeze_count()
-    later = [[] for _ in range(1000)]
+    later: list[list[int]] = [[] for _ in range(1000)]
     settle()
 
     assert frozen > len(later)

@@ -7,8 +7,8 @@ what comes, in one transaction: if that fails, Spark runs the task again.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import adbc_driver_postgresql.dbapi as adbc
@@ -65,36 +65,57 @@ class Fetcher:
 @contextmanager
 def transaction(url: Secret, opening: Sequence[str]) -> Iterator[Any]:
     """A cursor in a transaction that begins with these statements, and leaves nothing behind."""
+
+    def begin(connection: adbc.Connection) -> None:
+        connection.adbc_connection.set_autocommit(False)
+        with connection.cursor() as cursor:
+            for statement in opening:
+                cursor.execute(statement)
+
+    with _connection(url, begin) as connection:
+        with connection.cursor() as cursor:
+            yield cursor
+        connection.rollback()
+        connection.adbc_connection.set_autocommit(True)
+
+
+@contextmanager
+def ingestion(url: Secret) -> Iterator[Any]:
+    """A cursor that ingests: each time in a transaction of its own."""
+
+    def greet(connection: adbc.Connection) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("select 1")
+
+    with _connection(url, greet) as connection, connection.cursor() as cursor:
+        yield cursor
+
+
+@contextmanager
+def _connection(url: Secret, prepare: Callable[[adbc.Connection], None]) -> Iterator[adbc.Connection]:
+    """A connection that was prepared, kept for the next task if all goes well."""
     with arrow_errors(url):
-        connection = _begun(url, opening)
+        connection = _prepared(url, prepare)
         try:
-            with connection.cursor() as cursor:
-                yield cursor
-            connection.rollback()
-            connection.adbc_connection.set_autocommit(True)
+            yield connection
         except BaseException:
             connection.close()
             raise
         _keep(url, connection)
 
 
-def _begun(url: Secret, opening: Sequence[str]) -> adbc.Connection:
+def _prepared(url: Secret, prepare: Callable[[adbc.Connection], None]) -> adbc.Connection:
     spare = _spare.pop(_key(url), None)
     if spare is not None:
-        try:
-            return _opened(spare, opening)
-        except ArrowError:
-            # It may have been ended while it lay idle. What is wrong with the statements shows again.
-            pass
-    return _opened(adbc.connect(url.reveal(), autocommit=True), opening)
+        # The server may have ended it while it lay idle. What is wrong otherwise shows again.
+        with suppress(ArrowError):
+            return _tried(spare, prepare)
+    return _tried(adbc.connect(url.reveal(), autocommit=True), prepare)
 
 
-def _opened(connection: adbc.Connection, opening: Sequence[str]) -> adbc.Connection:
+def _tried(connection: adbc.Connection, prepare: Callable[[adbc.Connection], None]) -> adbc.Connection:
     try:
-        connection.adbc_connection.set_autocommit(False)
-        with connection.cursor() as cursor:
-            for statement in opening:
-                cursor.execute(statement)
+        prepare(connection)
     except BaseException:
         connection.close()
         raise
