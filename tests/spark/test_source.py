@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 import psycopg
@@ -104,6 +105,24 @@ def test_a_kept_connection_that_the_server_has_ended_is_opened_anew(database_url
     )
 
     assert read(database_url, only("id")) == first
+
+
+def test_a_task_that_is_ended_early_leaves_nothing_open(
+    database_url: str, queue: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "BATCH_SIZE", 1)
+    queue.send_numbers(50)
+    _fetch.close_spare()
+    made = reader(database_url, only("id"))
+    (part,) = made.partitions()
+
+    batches = made.read(part)
+    assert isinstance(batches, Generator)
+    first = next(batches).num_rows
+    batches.close()
+
+    assert first < 50
+    assert len(read(database_url, only("id"))) == 50
 
 
 def test_a_kept_connection_keeps_no_transaction_and_no_setting(database_url: str, queue: Engine) -> None:
