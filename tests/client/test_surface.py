@@ -47,7 +47,8 @@ where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\\_%'
 FOR_TESTS_ONLY = {"set_clock"}
 # For those who read and write in bulk: holdfast.spark calls them itself.
 FOR_BULK_ONLY = {"open_stage", "check_staged", "json_errors", "send_staged", "drop_staged"}
-FOR_BULK_ONLY |= {"scan", "scan_bounds", "check_redrive", "gather_staged", "redrive_staged", "replay_staged"}
+FOR_BULK_ONLY |= {"scan", "scan_bounds", "scan_source"}
+FOR_BULK_ONLY |= {"check_redrive", "gather_staged", "redrive_staged", "replay_staged"}
 FOR_BULK_ONLY |= {"begin_run", "report_run", "end_run", "writes", "put_rollups"}
 FOR_BULK_ONLY |= {"archive_days", "register_lake", "open_batch", "open_batches", "read_batch", "close_batch"}
 FOR_BULK_ONLY |= {"archived"}

@@ -107,6 +107,8 @@ SIGNATURES = {
     " alone boolean = false",
     "samples": "queue text, since timestamptz?, until timestamptz?",
     "scan": "queue text, state text, lo bigint, hi bigint, since timestamptz?, until timestamptz?",
+    "scan_source": "queue text, state text, lo bigint, hi bigint, since timestamptz?, until timestamptz?,"
+    " columns text[]?",
     "scan_bounds": "queue text, state text, since timestamptz?, until timestamptz?, first bigint = 0",
     "send_batch": "queue text, payloads jsonb[], content_type text?, headers jsonb?, priority integer?,"
     " delay interval?, deliver_at timestamptz?, ttl interval?, expires_at timestamptz?, correlation_id uuid?,"
@@ -204,6 +206,7 @@ RESULTS = {
     "send": "bigint",
     "scan": "SETOF holdfast.entry",
     "scan_bounds": "TABLE(lo bigint, hi bigint)",
+    "scan_source": "TABLE(source text, fixed jsonb)",
     "send_batch": "bigint[]",
     "send_many": "bigint[]",
     "send_staged": "TABLE(sent bigint, repeated boolean)",
@@ -240,6 +243,7 @@ STABLE = {
     "samples",
     "scan",
     "scan_bounds",
+    "scan_source",
     "why",
     "writes",
 }

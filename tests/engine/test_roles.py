@@ -60,6 +60,7 @@ VERBS: dict[str, set[str]] = {
         "message",
         "scan",
         "scan_bounds",
+        "scan_source",
         "put_rollups",
         "queue_stats",
         "blocked_keys",
@@ -161,6 +162,7 @@ CALLS: dict[str, str] = {
     "samples": "'q'",
     "scan": "'q', 'ready', 1, 2",
     "scan_bounds": "'q', 'ready'",
+    "scan_source": "'q', 'ready', 1, 2",
     "send": "'q'",
     "send_batch": "'q', '{}'",
     "send_many": "'q', '[]'",
@@ -274,6 +276,22 @@ def test_a_role_can_touch_no_table(admin: Conn, role: str) -> None:
     outcome.pop(("inbox", "insert"))
     outcome.pop(("staged", "insert"))
     assert {how: result for how, result in outcome.items() if result != "refused"} == {}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_view_can_be_read_by_those_who_may_scan_and_written_by_nobody(admin: Conn, role: str) -> None:
+    found = admin.execute(
+        "select c.relname, p.name"
+        " from pg_class c, unnest(array['select', 'insert', 'update', 'delete']) p(name)"
+        " where c.relnamespace = 'holdfast'::regnamespace and c.relkind = 'v'"
+        " and has_table_privilege(%s, c.oid, p.name)",
+        [f"try_{role}"],
+    ).fetchall()
+    tried = attempted(admin, role, sql.SQL("select * from holdfast.scan_message"))
+
+    views = {"scan_message", "scan_archive", "scan_lease"} if "scan" in VERBS[role] else set()
+    assert set(found) == {(view, "select") for view in views}
+    assert tried == ("done" if views else "refused")
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -4,6 +4,7 @@
 2. Dead letters are found by the queue they came from, the archive by when they ended, records by their log.
 3. Ranges that share a queue out show each message once.
 4. In a transaction with a fixed snapshot nothing changes, whatever others do meanwhile.
+5. The statement of a scan shows the same rows, by index, whatever the planner believes of the leases.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 from tests.engine.conftest import Open
 from tests.engine.engine import T0, Engine, Row, ids, payloads
@@ -151,3 +153,66 @@ def test_what_an_overdue_lease_holds_is_in_flight_until_it_is_swept(queue: Engin
     queue.value("sweep", queue="q")
 
     assert (held, [row["state"] for row in scan(queue)]) == (["in_flight"], ["ready"])
+
+
+def source(engine: Engine, state: str, lo: int, hi: int, **options: Any) -> Row:
+    (row,) = engine.rows("scan_source", queue="q", state=state, lo=lo, hi=hi, **options)
+    return row
+
+
+@pytest.mark.parametrize("state", ["ready", "scheduled", "blocked", "in_flight", "live", "dead", "archive"])
+def test_the_statement_of_a_scan_shows_what_the_scan_shows(mixed: Engine, state: str) -> None:
+    found: list[Row] = []
+    for lo, hi in bounds(mixed, state):
+        row = source(mixed, state, lo, hi)
+        rows = mixed.conn.cursor(row_factory=dict_row).execute(f"{row['source']} order by m.id".encode())
+        shown = rows.fetchall()
+        assert all({name: each[name] for name in row["fixed"]} == row["fixed"] for each in shown)
+        found += shown
+
+    assert found == scan(mixed, state)
+
+
+def test_columns_that_no_message_of_a_range_uses_are_named(queue: Engine) -> None:
+    looked_for = ["id", "payload", "tag", "body", "key", "headers", "origin", "nonsense"]
+    queue.send_numbers(3)
+    (lo, hi) = bounds(queue)[0]
+
+    plain = source(queue, "ready", lo, hi, columns=looked_for)["fixed"]
+    few = source(queue, "ready", lo, hi, columns=["tag", "body"])["fixed"]
+    queue.send(4, tag="t")
+    (lo, hi) = bounds(queue)[0]
+    tagged = source(queue, "ready", lo, hi, columns=looked_for)["fixed"]
+
+    always = {
+        "queue": "q",
+        "state": "ready",
+        "priority": 0,
+        "ended_at": None,
+        "consumer": None,
+        "claimed_at": None,
+    }
+    assert few == always
+    assert plain == always | dict.fromkeys(["tag", "body", "key", "headers", "origin"])
+    assert tagged == always | dict.fromkeys(["body", "key", "headers", "origin"])
+
+
+def test_the_statement_of_a_scan_goes_by_the_index_when_the_leases_are_believed_to_be_few(
+    queue: Engine,
+) -> None:
+    queue.conn.execute("analyze holdfast.message, holdfast.lease")
+    queue.send_numbers(2000)
+    queue.claim(1000)
+    (lo, hi) = bounds(queue, "live")[0]
+    statement = source(queue, "ready", lo, hi)["source"]
+
+    with queue.conn.transaction():
+        queue.conn.execute("set local enable_seqscan = off; set local enable_sort = off")
+        plan = "\n".join(
+            row[0] for row in queue.conn.execute(f"explain (costs off) {statement} order by m.id".encode())
+        )
+
+    assert "Index Scan using message_pkey on message" in plan
+    assert "hashed SubPlan" in plan
+    assert "Sort" not in plan
+    assert len(queue.conn.execute(statement.encode()).fetchall()) == 1000

@@ -89,6 +89,33 @@ def test_all_options_of_a_send_arrive(queue: Engine) -> None:
     assert (high["due_at"], high["expires_at"]) == (T0 + timedelta(minutes=2), T0 + timedelta(minutes=3))
 
 
+@pytest.mark.parametrize(
+    "config", [{"priority_default": 3, "ttl": "1 h"}, {"ordering": "key"}, {"ordering": "strict"}]
+)
+def test_payloads_alone_are_stored_as_a_send_stores_them(engine: Engine, config: dict[str, Any]) -> None:
+    engine.create("q", **config)
+    engine.send(1)
+
+    send(engine, stage(engine, payload(1)), messages=1)
+
+    alike = engine.look(
+        "select array_agg(to_jsonb(m) - 'id' - 'order_no' || jsonb_build_object('in_line', order_no > 0)"
+        " order by id) from holdfast.message m"
+    )
+    assert len(alike) == 2
+    assert alike[0] == alike[1]
+
+
+def test_a_payload_that_is_too_large_is_refused_by_the_sending_itself(engine: Engine) -> None:
+    engine.create("q", max_payload=2000)
+    number = stage(engine, payload(1), payload("x" * 3000))
+
+    with pytest.raises(psycopg.Error, match="QH201"):
+        send(engine, number, messages=2)
+
+    assert engine.look("select count(*) from holdfast.message") == 0
+
+
 def test_the_ttl_of_the_queue_is_the_default(engine: Engine) -> None:
     engine.create("q", ttl="1 min")
 

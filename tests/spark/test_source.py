@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 import psycopg
@@ -11,9 +12,9 @@ from psycopg import sql
 from pyspark.sql.types import BinaryType, IntegerType, StructType
 
 from holdfast import QueueNotFoundError
-from holdfast.spark import source
+from holdfast.spark import _fetch, source
 from holdfast.spark._database import DatabaseError
-from holdfast.spark.options import Options, Use
+from holdfast.spark.options import Options, Secret, Use
 from holdfast.spark.schema import COLUMNS
 from holdfast.spark.source import MessageReader
 from tests.engine.engine import Engine
@@ -64,13 +65,77 @@ def test_records_of_a_log_have_their_sequence_number(database_url: str, engine: 
 def test_each_message_comes_once_however_they_are_shared_out(
     database_url: str, queue: Engine, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
-    monkeypatch.setattr(source, "IDS_PER_STATEMENT", 7)
     sent = queue.send_numbers(40) + queue.send_numbers(40, priority=9)
     queue.value("discard", queue="q", ids=sent[3:35])
 
     rows = read(database_url, only("id"), partitions=str(partitions))
 
     assert sorted(row["id"] for row in rows) == sorted(sent[:3] + sent[35:])
+
+
+def test_columns_that_nobody_uses_are_null_and_those_of_one_message_are_not(
+    database_url: str, queue: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "MANY", 0)
+    plain = queue.send_numbers(3)
+
+    before = read(database_url)
+    tagged = queue.send(3, tag="last")
+    after = read(database_url)
+
+    assert [(row["id"], row["tag"], row["queue"]) for row in before] == [(id, None, "q") for id in plain]
+    assert [(row["id"], row["tag"]) for row in after] == [*((id, None) for id in plain), (tagged, "last")]
+
+
+def test_a_read_of_columns_that_are_the_same_in_all_rows_has_all_rows(
+    database_url: str, queue: Engine
+) -> None:
+    queue.send_numbers(3)
+
+    assert read(database_url, only("queue", "seq")) == [{"queue": "q", "seq": None}] * 3
+
+
+def test_a_kept_connection_that_the_server_has_ended_is_opened_anew(database_url: str, queue: Engine) -> None:
+    queue.send_numbers(3)
+    _fetch.close_spare()
+    first = read(database_url, only("id"))
+    queue.conn.execute(
+        "select pg_terminate_backend(pid, 10000) from pg_stat_activity"
+        " where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'"
+    )
+
+    assert read(database_url, only("id")) == first
+
+
+def test_a_task_that_is_ended_early_leaves_nothing_open(
+    database_url: str, queue: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "BATCH_SIZE", 1)
+    queue.send_numbers(50)
+    _fetch.close_spare()
+    made = reader(database_url, only("id"))
+    (part,) = made.partitions()
+
+    batches = made.read(part)
+    assert isinstance(batches, Generator)
+    first = next(batches).num_rows
+    batches.close()
+
+    assert first < 50
+    assert len(read(database_url, only("id"))) == 50
+
+
+def test_a_kept_connection_keeps_no_transaction_and_no_setting(database_url: str, queue: Engine) -> None:
+    queue.send_numbers(3)
+    read(database_url, only("id"))
+
+    with _fetch.Fetcher(Secret(database_url), patience=0) as fetcher:
+        settings = fetcher.table(
+            "select current_setting('transaction_read_only') as read_only, setting = reset_val as plain"
+            " from pg_settings where name = 'enable_seqscan'"
+        ).to_pylist()
+
+    assert settings == [{"read_only": "off", "plain": True}]
 
 
 def test_a_condition_is_over_the_columns_of_a_message(database_url: str, queue: Engine) -> None:

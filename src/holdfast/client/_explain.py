@@ -20,7 +20,7 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
         ),
         "holdfast_consumer": frozenset(
             {"claim", "claim_cohort", "next", "ack", "nack", "release", "extend", "held", "holders", "claims"}
-            | {"listen", "read", "read_archive", "scan", "scan_bounds", "put_rollups"}
+            | {"listen", "read", "read_archive", "scan", "scan_bounds", "scan_source", "put_rollups"}
             | {"begin_run", "report_run", "end_run", "runs"}
             | {"log_stats", "browse", "message", "queue_stats", "blocked_keys", "fast_mode", "now"}
         ),

@@ -1,4 +1,4 @@
-"""Connections to the database: psycopg for calls, ADBC for rows as Arrow. No error shows the URL."""
+"""Connections to the database for calls, and errors of these and of ADBC, which show no URL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import adbc_driver_postgresql.dbapi as adbc
 import psycopg
 import pyarrow as pa
 from adbc_driver_manager import Error as ArrowError
@@ -52,17 +51,6 @@ def calls(url: Secret) -> Iterator[psycopg.Connection[Any]]:
     """A connection for some calls, closed after them."""
     with call_errors(url), connect(url) as connection:
         yield connection
-
-
-@contextmanager
-def rows(url: Secret, *, autocommit: bool) -> Iterator[Any]:
-    """A cursor that fetches and ingests Arrow."""
-    with (
-        arrow_errors(url),
-        adbc.connect(url.reveal(), autocommit=autocommit) as connection,
-        connection.cursor() as cursor,
-    ):
-        yield cursor
 
 
 @contextmanager

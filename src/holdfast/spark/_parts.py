@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from itertools import pairwise
 
-# As many tasks as a batch of a stream has, unless the option partitions says otherwise. Each costs some 50 ms
-# of CPU, which more of them than cores do not win back. How many cores a cluster has is not known here.
+# As many tasks as a batch of a stream has, unless the option partitions says otherwise. Each costs CPU,
+# which more of them than cores do not win back. How many cores a cluster has is not known here.
 PARTITIONS = min(8, os.cpu_count() or 8)
 
 

@@ -24,6 +24,7 @@ from ._fetch import Fetcher
 from ._heartbeat import Heartbeat
 from ._parts import PARTITIONS, even
 from ._shape import Shape
+from ._worker import settle
 from .options import Options
 from .schema import COLUMNS, refuse_foreign
 
@@ -104,6 +105,7 @@ class ConsumeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of these slices that their claims still hold."""
+        settle()
         assert isinstance(partition, Slices)
         shape = Shape(self._options, self._schema)
         queue = literal(self._options.queue)

@@ -20,11 +20,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from ._access import check_sendable
-from ._database import DatabaseError, arrow_errors, calls, rows
+from ._database import DatabaseError, arrow_errors, calls
+from ._fetch import ingestion
 from ._intake import Intake, Sending
 from ._outgoing import IN_JSON, check_columns, text_of, unstorable
 from ._quarantine import Aside, Quarantine
 from ._retry import retried
+from ._worker import settle
 from .options import OptionError, Options, Secret
 
 SHOWN = 5  # bad rows that an error names
@@ -84,6 +86,7 @@ class Stage:
         self, batches: Iterator[pa.RecordBatch], number: int, aside: Aside | None = None
     ) -> Part:
         """Stage the rows of one part. Bad rows go aside, if not otherwise then to the quarantine."""
+        settle()
         options = self._options
         with calls(options.url) as connection:
             stage: int | None = _value(
@@ -96,7 +99,7 @@ class Stage:
             with ExitStack() as stack:
                 if options.quarantine and aside is None:
                     aside = stack.enter_context(Quarantine(options.quarantine, self._write_id).part(number))
-                cursor = stack.enter_context(rows(options.url, autocommit=True))
+                cursor = stack.enter_context(ingestion(options.url))
                 filler = _Filler(options.url, self._intake, connection, cursor, stage, number, aside)
                 for batch in batches:
                     filler.add(batch)

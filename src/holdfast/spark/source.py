@@ -7,8 +7,8 @@ given twice, and the ranges end where the queue ended when the read was planned:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -16,15 +16,26 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ._access import explained
-from ._database import calls, literal, rows
+from ._database import calls, literal
+from ._fetch import transaction
 from ._shape import Shape
+from ._worker import settle
 from .options import Options
 from .schema import refuse_foreign
 
 IDS_PER_TASK = 200_000
 MOST_TASKS = 200  # unless the option asks for more
-IDS_PER_STATEMENT = 20_000  # the server keeps so many rows at a time
-WORK_MEMORY = "64MB"  # in which the server keeps them
+BATCH_SIZE = 4 << 20  # bytes of an Arrow batch, about
+MANY = 10_000  # ids
+# By index, and in its order, whatever the server believes of its tables. The memory is for the ids that
+# leases hold.
+PLANNING = {
+    "enable_seqscan": "off",
+    "enable_sort": "off",
+    "jit": "off",
+    "max_parallel_workers_per_gather": "0",
+    "work_mem": "64MB",
+}
 
 Range = tuple[int, int]
 
@@ -46,6 +57,7 @@ class MessageReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Which ids each task reads."""
+        settle()
         options = self._options
         with explained("scan"), calls(options.url) as connection, connection.transaction():
             for statement in self._snapshot_statements():
@@ -58,50 +70,43 @@ class MessageReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one task."""
+        settle()
         if not isinstance(partition, Ranges):
             return
-        with self._snapshot() as cursor:
+        opening = [*self._snapshot_statements(), _planning()]
+        with transaction(self._options.url, opening) as cursor:
+            cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_SIZE)})
             for lo, hi in partition.value:
                 yield from self._range(cursor, lo, hi)
-
-    @contextmanager
-    def _snapshot(self) -> Iterator[Any]:
-        with rows(self._options.url, autocommit=False) as cursor:
-            for statement in self._snapshot_statements():
-                cursor.execute(statement)
-            yield cursor
 
     def _snapshot_statements(self) -> Iterator[str]:
         yield "set transaction isolation level repeatable read, read only"
         if self._options.snapshot:
             yield f"set transaction snapshot '{self._options.snapshot}'"
-        yield f"set local work_mem = '{WORK_MEMORY}'"
 
     def _range(self, cursor: Any, lo: int, hi: int) -> Iterator[pa.RecordBatch]:
-        while lo < hi:
-            end = min(lo + IDS_PER_STATEMENT, hi)
-            cursor.execute(self._statement(lo, end))
-            found = 0
-            for batch in cursor.fetch_record_batch():
-                found += batch.num_rows
-                yield from self._shape.fitted(batch)
-            # Where nothing is, much may be missing: of a long-lived queue only the last ids are left.
-            lo = end if found or end >= hi else self._next(cursor, end, hi)
-
-    def _statement(self, lo: int, hi: int) -> str:
         options = self._options
-        given = map(literal, [options.queue, options.state, lo, hi, options.since, options.until])
-        condition = f" where ({options.where}\n)" if options.where else ""
-        return f"select {self._shape.selection} from holdfast.scan({', '.join(given)}) m{condition}"
-
-    def _next(self, cursor: Any, lo: int, hi: int) -> int:
-        options = self._options
-        given = map(literal, [options.queue, options.state, options.since, options.until, lo])
-        cursor.execute(
-            f"select min(lo) from holdfast.scan_bounds({', '.join(given)}) where lo >= {lo} and lo < {hi}"
+        # Columns that nobody uses cost as much as others. Looking for them pays where all rows are read.
+        looked_for = self._shape.columns if options.where is None and hi - lo >= MANY else None
+        given = map(
+            literal, [options.queue, options.state, lo, hi, options.since, options.until, looked_for]
         )
-        (found,) = cursor.fetchone()
-        return hi if found is None else int(found)
+        cursor.execute(f"select source, fixed::text from holdfast.scan_source({', '.join(given)})")
+        found = cursor.fetchone()
+        if found is None:
+            return
+        source, fixed = found
+        # Only records of a log have a sequence number.
+        shape = self._shape.given(json.loads(fixed) | ({} if options.state == "log" else {"seq": None}))
+        condition = f" where ({options.where}\n)" if options.where else ""
+        cursor.execute(f"select {shape.selection} from ({source}) m{condition} order by m.id")
+        for batch in cursor.fetch_record_batch():
+            yield from shape.fitted(batch)
+
+
+def _planning() -> str:
+    settings = (f"set_config('{name}', '{value}', true)" for name, value in PLANNING.items())
+    return f"select {', '.join(settings)}"
 
 
 def shared_out(ranges: Sequence[Range], wanted: int | None) -> list[list[Range]]:

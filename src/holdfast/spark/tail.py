@@ -20,6 +20,7 @@ from ._checkpoint import foreign_offsets, refuse_other_queue
 from ._fetch import Fetcher
 from ._session import Session
 from ._shape import Shape
+from ._worker import settle
 from .options import Options
 from .schema import refuse_foreign
 
@@ -123,6 +124,7 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part, page by page."""
+        settle()
         options = self._follower.options
         with Fetcher(options.url, patience=options.retry_for) as fetcher:
             for page in self._follower.pages(fetcher, self._shape, partition.value):

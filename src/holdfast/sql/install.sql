@@ -3522,12 +3522,18 @@ end $$;
 comment on function holdfast._hold_stages is
   'Lock those of these stages that this user opened, for this queue and write if they are named; returns them, in the order given';
 
+create or replace function holdfast._has_options(message holdfast.staged) returns boolean language sql immutable
+  return num_nonnulls((message).body, (message).content_type, (message).headers, (message).priority, (message).delay, (message).deliver_at,
+                      (message).ttl, (message).expires_at, (message).correlation_id, (message).tag, (message).max_deliveries,
+                      (message).ordering_key, (message).key, (message).idempotency_key) > 0;
+comment on function holdfast._has_options is 'Whether a staged message has anything beside a payload';
+
 create or replace function holdfast._suspect(
   message holdfast.staged, max_payload int, log boolean, ordering text, priority_default int, at timestamptz)
 returns boolean language sql stable
-  return coalesce(
+  return coalesce(pg_column_size((message).payload) > max_payload / 256 or pg_column_compression((message).payload) is not null, false)
+    or case when holdfast._has_options(message) then coalesce(
     ((message).payload is not null and (message).body is not null)
-    or pg_column_size((message).payload) > max_payload / 256 or pg_column_compression((message).payload) is not null
     or octet_length((message).body) > max_payload
     or length((message).content_type) > 200 or length((message).tag) > 200
     or jsonb_typeof((message).headers) <> 'object' or pg_column_size((message).headers) > 4096 or pg_column_compression((message).headers) is not null
@@ -3543,7 +3549,7 @@ returns boolean language sql stable
     or (log and num_nonnulls((message).priority, (message).delay, (message).deliver_at, (message).ttl, (message).expires_at,
                              (message).max_deliveries, (message).ordering_key, (message).key, (message).idempotency_key) > 0)
     or (ordering is distinct from 'key' and (message).ordering_key is not null)
-    or (ordering = 'strict' and (message).priority <> priority_default), false);
+    or (ordering = 'strict' and (message).priority <> priority_default), false) else false end;
 comment on function holdfast._suspect is
   'Whether a staged message may be one that a send refuses: a quick look at all rows, so that the exact one is for few';
 
@@ -3663,6 +3669,27 @@ begin
 end $$;
 comment on function holdfast._store_staged is 'Store the messages of a stage that have neither key nor idempotency_key, in their order; returns how many';
 
+create or replace function holdfast._store_payloads(queue holdfast.queue, stage bigint, at timestamptz) returns bigint
+language plpgsql volatile
+as $$
+declare
+  v_ids regclass := holdfast._ids(queue, queue.priority_default);
+  v_queue_id int := queue.id;
+  v_expires_at timestamptz := at + queue.ttl;
+  v_most int := queue.max_payload / 256;
+  v_stored bigint;
+begin
+  insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload)
+  select nextval(v_ids), v_queue_id, at, v_expires_at, s.payload
+  from (select s.* from holdfast.staged s where s.stage = _store_payloads.stage order by s.n offset 0) s
+  -- Who knows the stage can still add to it. What is added now is not counted, so that the write fails.
+  where not holdfast._has_options(s)
+    and (coalesce(pg_column_size(s.payload) <= v_most and pg_column_compression(s.payload) is null, true) or holdfast._staged_fits(s, queue, at));
+  get diagnostics v_stored = row_count;
+  return v_stored;
+end $$;
+comment on function holdfast._store_payloads is 'Store the messages of a stage that have nothing but payloads, in their order; returns how many';
+
 create or replace function holdfast._store_staged_keys(queue holdfast.queue, stage bigint, at timestamptz) returns bigint
 language plpgsql volatile
 as $$
@@ -3739,7 +3766,8 @@ declare
   v_all bigint[];
   v_taken holdfast.write;
   v_lanes regclass[];
-  v_singly boolean;
+  v_singly boolean := false;
+  v_bare boolean;
   v_stage bigint;
   v_stored bigint := 0;
   v_xid xid8;
@@ -3755,8 +3783,13 @@ begin
   v_all := array(select t.id from holdfast.stage t where t.queue_id = queue.id and t.write_id = _send_once.write_id and t.opened_by = session_user);
   if v_taken.id is null then
     stages := holdfast._hold_stages(stages, queue.id, _send_once.write_id);
-    v_singly := holdfast._lock_staged(queue, stages);
-    v_lanes := holdfast._staged_lanes(queue, stages);
+    -- Payloads and nothing else are most writes, and there is nothing to lock or to choose for them.
+    v_bare := not replayed and queue.ordering is distinct from 'strict'
+      and not exists (select from holdfast.staged s where s.stage = any (stages) and holdfast._has_options(s));
+    if not v_bare then
+      v_singly := holdfast._lock_staged(queue, stages);
+      v_lanes := holdfast._staged_lanes(queue, stages);
+    end if;
     -- Of messages with keys each that adds one asks for itself. A replay passes, as in SQL.
     if queue.max_depth is not null and not v_singly and not replayed and _send_once.messages > 0 then
       perform holdfast._check_depth(queue, _send_once.messages);
@@ -3764,7 +3797,8 @@ begin
     v_xid := pg_current_xact_id();
     lock table holdfast.message in row exclusive mode;
     foreach v_stage in array stages loop
-      v_stored := v_stored + case when replayed then holdfast._store_replayed(queue, v_stage, v_lanes, v_now)
+      v_stored := v_stored + case when v_bare then holdfast._store_payloads(queue, v_stage, v_now)
+                                  when replayed then holdfast._store_replayed(queue, v_stage, v_lanes, v_now)
                                   when v_singly then holdfast._store_staged_keys(queue, v_stage, v_now)
                                   else holdfast._store_staged(queue, v_stage, v_lanes, v_now) end;
     end loop;
@@ -7029,6 +7063,26 @@ comment on function holdfast.message is 'One message of this queue, one dead let
 -- Unlike browse, which shows a page of what comes next, it looks at every message of a range, and only at what is
 -- transactional: in flight is what a lease holds, ready is what nobody holds and nothing holds up. So a scan in a
 -- transaction with a fixed snapshot shows one moment, however long it takes.
+--
+-- A function keeps all its rows before it hands out the first one. So whoever reads much asks scan_source for a statement,
+-- and runs that: over views, which have the rights of the owner of the schema, and with all values in it as constants, so
+-- that COPY streams from the index, and computes no column that nobody wants. scan runs the same statement.
+
+create or replace view holdfast.scan_message as
+  select m.id, m.queue_id, m.deliveries, m.enqueued_at, m.due_at, m.expires_at, m.payload, m.body, m.content_type, m.headers, m.tag,
+         m.correlation_id, m.key, m.ordering_key, m.failures, m.max_deliveries, m.last_error, m.origin
+  from holdfast.message m;
+comment on view holdfast.scan_message is 'Live messages, for the statements of scan_source';
+
+create or replace view holdfast.scan_archive as
+  select a.id, a.queue_id, a.outcome, a.ended_at, a.deliveries, a.enqueued_at, a.expires_at, a.payload, a.body, a.content_type, a.headers, a.tag,
+         a.correlation_id, a.key, a.ordering_key, a.failures, a.max_deliveries, a.last_error, a.origin, a.consumer, a.claimed_at
+  from holdfast.archive a;
+comment on view holdfast.scan_archive is 'Messages of the archive, for the statements of scan_source';
+
+create or replace view holdfast.scan_lease as
+  select l.lane_id, i.id from holdfast.lease l cross join lateral unnest(l.ids) i(id);
+comment on view holdfast.scan_lease is 'The ids that leases hold, for the statements of scan_source';
 
 create or replace function holdfast._check_scan(queue holdfast.queue, state text) returns void language plpgsql stable
 as $$
@@ -7059,31 +7113,96 @@ begin
 end $$;
 comment on function holdfast._scan_home is 'The queue that holds the messages of a state; of nulls if there is none';
 
-create or replace function holdfast._scan_live(home holdfast.queue, lane holdfast.lane, origin text, state text, lo bigint, hi bigint)
-returns setof holdfast.entry language plpgsql stable
+create or replace function holdfast._live_source(home holdfast.queue, lane holdfast.lane, origin text, state text, lo bigint, hi bigint)
+returns text language plpgsql stable
 as $$
 declare
-  v_now timestamptz := holdfast.now();
-  v_ours boolean := holdfast._is_ours(lane.id);
+  -- In an expression it becomes a hash table, however wrong the estimates are.
+  v_held text := case when holdfast._is_ours(lane.id) then format(
+    'when m.id in (select l.id from holdfast.scan_lease l where l.lane_id = %s and l.id >= %s and l.id < %s) then ''in_flight'' ', lane.id, lo, hi) else '' end;
+  v_state text := case when state in ('dead', 'log') then quote_literal(state) else format(
+    'case %swhen m.due_at = ''infinity'' then ''blocked'' when m.due_at > %L::timestamptz then ''scheduled'' else ''ready'' end', v_held, holdfast.now()) end;
 begin
-  return query
-    select m.id, home.name, m.state, m.payload, m.body, m.content_type, m.headers, lane.priority::int, m.key, nullif(m.ordering_key, ''),
-           m.correlation_id, m.tag, coalesce(m.deliveries, 0), coalesce(m.failures, 0), coalesce(m.max_deliveries, home.max_deliveries),
-           m.enqueued_at, case when isfinite(m.due_at) then m.due_at end, m.expires_at, m.last_error, m.origin, null::timestamptz, null::text,
-           null::timestamptz
-    from (select m.*, case when _scan_live.state in ('dead', 'log') then _scan_live.state
-                           -- In an expression it becomes a hash table, however wrong the estimates are.
-                           when m.id in (select i.id from holdfast.lease l cross join lateral unnest(l.ids) i(id)
-                                         where v_ours and l.lane_id = lane.id and i.id >= _scan_live.lo and i.id < _scan_live.hi) then 'in_flight'
-                           when m.due_at = 'infinity' then 'blocked'
-                           when m.due_at > v_now then 'scheduled'
-                           else 'ready' end as state
-          from holdfast.message m
-          where m.id >= _scan_live.lo and m.id < _scan_live.hi and m.queue_id = home.id and (_scan_live.origin is null or m.origin ->> 'queue' = _scan_live.origin)
-          order by m.id offset 0) m
-    where m.state = _scan_live.state or _scan_live.state = 'live';
+  return format(
+    'select m.id, %L::text as queue, (%s)::text as state, m.payload, m.body, m.content_type, m.headers, %s::int as priority, m.key, '
+    'nullif(m.ordering_key, '''') as ordering_key, m.correlation_id, m.tag, coalesce(m.deliveries, 0) as deliveries, coalesce(m.failures, 0) as failures, '
+    'coalesce(m.max_deliveries, %L) as max_deliveries, m.enqueued_at, case when isfinite(m.due_at) then m.due_at end as due_at, m.expires_at, '
+    'm.last_error, m.origin, null::timestamptz as ended_at, null::text as consumer, null::timestamptz as claimed_at '
+    'from holdfast.scan_message m where m.id >= %s and m.id < %s and m.queue_id = %s%s%s',
+    home.name, case when state = 'live' then v_state else quote_literal(state) end, lane.priority, home.max_deliveries, lo, hi, home.id,
+    ' and m.origin ->> ''queue'' = ' || quote_literal(origin),
+    case when state not in ('dead', 'log', 'live') then format(' and %s = %L', v_state, state) end);
 end $$;
-comment on function holdfast._scan_live is 'Messages of a lane, from one id to before another, that are in a state; origin: only dead letters that came from there';
+comment on function holdfast._live_source is
+  'The statement for messages of a lane, from one id to before another, that are in a state; origin: only dead letters that came from there';
+
+create or replace function holdfast._archive_source(queue holdfast.queue, lane holdfast.lane, lo bigint, hi bigint, since timestamptz, until timestamptz)
+returns text language plpgsql stable
+as $$
+begin
+  return format(
+    'select m.id, %L::text as queue, m.outcome as state, m.payload, m.body, m.content_type, m.headers, %s::int as priority, m.key, m.ordering_key, '
+    'm.correlation_id, m.tag, coalesce(m.deliveries, 0) as deliveries, coalesce(m.failures, 0) as failures, '
+    'coalesce(m.max_deliveries, %L) as max_deliveries, m.enqueued_at, null::timestamptz as due_at, m.expires_at, m.last_error, m.origin, '
+    'm.ended_at, m.consumer, m.claimed_at '
+    'from holdfast.scan_archive m where m.id >= %s and m.id < %s and m.queue_id = %s%s%s',
+    queue.name, lane.priority, queue.max_deliveries, lo, hi, queue.id,
+    ' and m.ended_at >= ' || quote_literal(since) || '::timestamptz', ' and m.ended_at < ' || quote_literal(until) || '::timestamptz');
+end $$;
+comment on function holdfast._archive_source is 'The statement for archived messages of a lane, from one id to before another, that ended from since to before until';
+
+create or replace function holdfast._unused(source text, columns text[]) returns jsonb language plpgsql stable
+as $$
+declare
+  v_columns text[] := array(select c from unnest(columns) c where c in ('body', 'content_type', 'headers', 'key', 'ordering_key', 'correlation_id', 'tag',
+                                                                        'due_at', 'expires_at', 'last_error', 'origin', 'consumer', 'claimed_at'));
+  v_is_so boolean;
+begin
+  if cardinality(v_columns) < 4 then
+    return '{}';
+  end if;
+  -- The first rows say which to look for. A look at all rows is only worth it for several, and at all of them at once.
+  execute format('select array_remove(array[%s]::text[], null) from (select * from (%s) m limit 1000) m',
+    (select string_agg(format('case when count(m.%I) = 0 then %L end', c, c), ', ') from unnest(v_columns) c), source) into v_columns;
+  if cardinality(v_columns) < 4 then
+    return '{}';
+  end if;
+  execute format('select not exists (select from (%s) m where num_nonnulls(%s) > 0)',
+    source, (select string_agg(format('m.%I', c), ', ') from unnest(v_columns) c)) into v_is_so;
+  return case when v_is_so then (select jsonb_object_agg(c, null) from unnest(v_columns) c) else '{}' end;
+end $$;
+comment on function holdfast._unused is 'Of these columns, such as are null in all rows of a statement; none if that is not clear at little cost';
+
+create or replace function holdfast.scan_source(
+  queue text, state text, lo bigint, hi bigint, since timestamptz default null, until timestamptz default null, columns text[] default null)
+returns table (source text, fixed jsonb)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(scan_source.queue);
+  v_home holdfast.queue := holdfast._scan_home(v_queue, scan_source.state);
+  v_lane holdfast.lane;
+begin
+  perform holdfast._check_scan(v_queue, scan_source.state);
+  select l.* into v_lane from holdfast.lane l where l.id = lo >> 40 and l.queue_id = v_home.id;
+  if not found or hi is null then
+    return;
+  end if;
+  hi := least(hi, (v_lane.id + 1)::bigint << 40);
+  fixed := jsonb_build_object('queue', v_home.name, 'priority', v_lane.priority);
+  if state = 'archive' then
+    source := holdfast._archive_source(v_queue, v_lane, lo, hi, since, until);
+    fixed := fixed || '{"due_at": null}';
+  else
+    source := holdfast._live_source(v_home, v_lane, case when state = 'dead' then v_queue.name end, state, lo, hi);
+    fixed := fixed || '{"ended_at": null, "consumer": null, "claimed_at": null}' || case when state = 'live' then '{}' else jsonb_build_object('state', state) end;
+  end if;
+  fixed := fixed || holdfast._unused(source, scan_source.columns);
+  return next;
+end $$;
+comment on function holdfast.scan_source is
+  'The statement that shows what scan shows, for those who may scan, in this transaction, and columns that have one value in all of its rows. columns: look for such among these';
 
 create or replace function holdfast.scan(
   queue text, state text, lo bigint, hi bigint, since timestamptz default null, until timestamptz default null)
@@ -7092,28 +7211,11 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
-  v_queue holdfast.queue := holdfast._queue(scan.queue);
-  v_home holdfast.queue := holdfast._scan_home(v_queue, scan.state);
-  v_lane holdfast.lane;
+  v_source text := (select s.source from holdfast.scan_source(scan.queue, scan.state, scan.lo, scan.hi, scan.since, scan.until) s);
 begin
-  perform holdfast._check_scan(v_queue, scan.state);
-  select l.* into v_lane from holdfast.lane l where l.id = lo >> 40 and l.queue_id = v_home.id;
-  if not found then
-    return;
+  if v_source is not null then
+    return query execute v_source || ' order by m.id';
   end if;
-  hi := least(hi, (v_lane.id + 1)::bigint << 40);
-  if state = 'archive' then
-    return query
-      select a.id, v_queue.name, a.outcome, a.payload, a.body, a.content_type, a.headers, v_lane.priority::int, a.key, a.ordering_key,
-             a.correlation_id, a.tag, coalesce(a.deliveries, 0), coalesce(a.failures, 0), coalesce(a.max_deliveries, v_queue.max_deliveries),
-             a.enqueued_at, null::timestamptz, a.expires_at, a.last_error, a.origin, a.ended_at, a.consumer, a.claimed_at
-      from holdfast.archive a
-      where a.id >= lo and a.id < hi and a.queue_id = v_queue.id
-        and a.ended_at >= coalesce(since, '-infinity') and a.ended_at < coalesce(until, 'infinity')
-      order by a.id;
-    return;
-  end if;
-  return query select s.* from holdfast._scan_live(v_home, v_lane, case when state = 'dead' then v_queue.name end, state, lo, hi) s;
 end $$;
 comment on function holdfast.scan is
   'The messages of a queue that are in a state, with ids from lo to before hi, as scan_bounds gives them; of the archive: that ended from since to before until';
@@ -9484,7 +9586,8 @@ $$;
 comment on function holdfast.has_keys is 'Was there ever a key, revoked ones included: until then the HTTP server is open, on loopback';
 
 -- 90_grants.sql
--- Rights. Every public function runs as the owner of the schema; a role gets the verbs it needs, and no table.
+-- Rights. Every public function runs as the owner of the schema; a role gets the verbs it needs, and no table. Consumers
+-- may read the views that show what scan shows.
 
 create or replace function holdfast._grant_rights() returns void language plpgsql volatile
 as $$
@@ -9500,7 +9603,7 @@ begin
   for v_grant in
     select * from (values
       ('holdfast_producer', '{send,send_batch,send_many,open_stage,check_staged,send_staged,drop_staged,writes,json_errors,begin_run,report_run,end_run,runs,fast_mode,now}'::text[]),
-      ('holdfast_consumer', '{read,read_archive,log_stats,claim,claim_cohort,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,scan,scan_bounds,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
+      ('holdfast_consumer', '{read,read_archive,log_stats,claim,claim_cohort,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
       ('holdfast_monitor', '{queue_stats,queues,queue_info,leases,log_stats,blocked_keys,samples,rollups,archived,why,runs,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
@@ -9516,6 +9619,9 @@ begin
       execute format('grant usage on sequence holdfast.inbox_n to %I', v_grant.role);
       execute format('grant insert on holdfast.staged to %I', v_grant.role);
     end if;
+    if v_grant.role in ('holdfast_consumer', 'holdfast_admin') then
+      execute format('grant select on holdfast.scan_message, holdfast.scan_archive, holdfast.scan_lease to %I', v_grant.role);
+    end if;
   end loop;
 end $$;
 comment on function holdfast._grant_rights is 'Give each role that exists its rights; the owner may call it again after a role was created';
@@ -9528,7 +9634,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '4ad7e3298a37bd0ac46e5661cf9ebc3cadfd554f5715ef81ceefcfae061098df', false);
+values (0, 'functions', '52ce94e0bbf405be25b66c92f9ef0dfccf4f2db325baa20ba49c93c8575bd576', false);
 \else
 do $install$
 begin
@@ -9550,7 +9656,7 @@ begin
             (13, '6fd8556a28c639a5d8ca0170da78ad03c97a848b47cfa50c7359db59f6c001b3'),
             (14, '57bffc9382292cbe79447f720280e7a698964e6229f762b318611fd52ee78984'),
             (15, 'fe56e6e2bae0fc1aeb4d6087bc723d295e0d5c13e2e9576128fae84c8b63abe5'),
-            (0, '4ad7e3298a37bd0ac46e5661cf9ebc3cadfd554f5715ef81ceefcfae061098df')
+            (0, '52ce94e0bbf405be25b66c92f9ef0dfccf4f2db325baa20ba49c93c8575bd576')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

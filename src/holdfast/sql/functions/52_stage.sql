@@ -63,12 +63,18 @@ end $$;
 comment on function holdfast._hold_stages is
   'Lock those of these stages that this user opened, for this queue and write if they are named; returns them, in the order given';
 
+create or replace function holdfast._has_options(message holdfast.staged) returns boolean language sql immutable
+  return num_nonnulls((message).body, (message).content_type, (message).headers, (message).priority, (message).delay, (message).deliver_at,
+                      (message).ttl, (message).expires_at, (message).correlation_id, (message).tag, (message).max_deliveries,
+                      (message).ordering_key, (message).key, (message).idempotency_key) > 0;
+comment on function holdfast._has_options is 'Whether a staged message has anything beside a payload';
+
 create or replace function holdfast._suspect(
   message holdfast.staged, max_payload int, log boolean, ordering text, priority_default int, at timestamptz)
 returns boolean language sql stable
-  return coalesce(
+  return coalesce(pg_column_size((message).payload) > max_payload / 256 or pg_column_compression((message).payload) is not null, false)
+    or case when holdfast._has_options(message) then coalesce(
     ((message).payload is not null and (message).body is not null)
-    or pg_column_size((message).payload) > max_payload / 256 or pg_column_compression((message).payload) is not null
     or octet_length((message).body) > max_payload
     or length((message).content_type) > 200 or length((message).tag) > 200
     or jsonb_typeof((message).headers) <> 'object' or pg_column_size((message).headers) > 4096 or pg_column_compression((message).headers) is not null
@@ -84,7 +90,7 @@ returns boolean language sql stable
     or (log and num_nonnulls((message).priority, (message).delay, (message).deliver_at, (message).ttl, (message).expires_at,
                              (message).max_deliveries, (message).ordering_key, (message).key, (message).idempotency_key) > 0)
     or (ordering is distinct from 'key' and (message).ordering_key is not null)
-    or (ordering = 'strict' and (message).priority <> priority_default), false);
+    or (ordering = 'strict' and (message).priority <> priority_default), false) else false end;
 comment on function holdfast._suspect is
   'Whether a staged message may be one that a send refuses: a quick look at all rows, so that the exact one is for few';
 
@@ -204,6 +210,27 @@ begin
 end $$;
 comment on function holdfast._store_staged is 'Store the messages of a stage that have neither key nor idempotency_key, in their order; returns how many';
 
+create or replace function holdfast._store_payloads(queue holdfast.queue, stage bigint, at timestamptz) returns bigint
+language plpgsql volatile
+as $$
+declare
+  v_ids regclass := holdfast._ids(queue, queue.priority_default);
+  v_queue_id int := queue.id;
+  v_expires_at timestamptz := at + queue.ttl;
+  v_most int := queue.max_payload / 256;
+  v_stored bigint;
+begin
+  insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload)
+  select nextval(v_ids), v_queue_id, at, v_expires_at, s.payload
+  from (select s.* from holdfast.staged s where s.stage = _store_payloads.stage order by s.n offset 0) s
+  -- Who knows the stage can still add to it. What is added now is not counted, so that the write fails.
+  where not holdfast._has_options(s)
+    and (coalesce(pg_column_size(s.payload) <= v_most and pg_column_compression(s.payload) is null, true) or holdfast._staged_fits(s, queue, at));
+  get diagnostics v_stored = row_count;
+  return v_stored;
+end $$;
+comment on function holdfast._store_payloads is 'Store the messages of a stage that have nothing but payloads, in their order; returns how many';
+
 create or replace function holdfast._store_staged_keys(queue holdfast.queue, stage bigint, at timestamptz) returns bigint
 language plpgsql volatile
 as $$
@@ -280,7 +307,8 @@ declare
   v_all bigint[];
   v_taken holdfast.write;
   v_lanes regclass[];
-  v_singly boolean;
+  v_singly boolean := false;
+  v_bare boolean;
   v_stage bigint;
   v_stored bigint := 0;
   v_xid xid8;
@@ -296,8 +324,13 @@ begin
   v_all := array(select t.id from holdfast.stage t where t.queue_id = queue.id and t.write_id = _send_once.write_id and t.opened_by = session_user);
   if v_taken.id is null then
     stages := holdfast._hold_stages(stages, queue.id, _send_once.write_id);
-    v_singly := holdfast._lock_staged(queue, stages);
-    v_lanes := holdfast._staged_lanes(queue, stages);
+    -- Payloads and nothing else are most writes, and there is nothing to lock or to choose for them.
+    v_bare := not replayed and queue.ordering is distinct from 'strict'
+      and not exists (select from holdfast.staged s where s.stage = any (stages) and holdfast._has_options(s));
+    if not v_bare then
+      v_singly := holdfast._lock_staged(queue, stages);
+      v_lanes := holdfast._staged_lanes(queue, stages);
+    end if;
     -- Of messages with keys each that adds one asks for itself. A replay passes, as in SQL.
     if queue.max_depth is not null and not v_singly and not replayed and _send_once.messages > 0 then
       perform holdfast._check_depth(queue, _send_once.messages);
@@ -305,7 +338,8 @@ begin
     v_xid := pg_current_xact_id();
     lock table holdfast.message in row exclusive mode;
     foreach v_stage in array stages loop
-      v_stored := v_stored + case when replayed then holdfast._store_replayed(queue, v_stage, v_lanes, v_now)
+      v_stored := v_stored + case when v_bare then holdfast._store_payloads(queue, v_stage, v_now)
+                                  when replayed then holdfast._store_replayed(queue, v_stage, v_lanes, v_now)
                                   when v_singly then holdfast._store_staged_keys(queue, v_stage, v_now)
                                   else holdfast._store_staged(queue, v_stage, v_lanes, v_now) end;
     end loop;

@@ -1,4 +1,5 @@
--- Rights. Every public function runs as the owner of the schema; a role gets the verbs it needs, and no table.
+-- Rights. Every public function runs as the owner of the schema; a role gets the verbs it needs, and no table. Consumers
+-- may read the views that show what scan shows.
 
 create or replace function holdfast._grant_rights() returns void language plpgsql volatile
 as $$
@@ -14,7 +15,7 @@ begin
   for v_grant in
     select * from (values
       ('holdfast_producer', '{send,send_batch,send_many,open_stage,check_staged,send_staged,drop_staged,writes,json_errors,begin_run,report_run,end_run,runs,fast_mode,now}'::text[]),
-      ('holdfast_consumer', '{read,read_archive,log_stats,claim,claim_cohort,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,scan,scan_bounds,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
+      ('holdfast_consumer', '{read,read_archive,log_stats,claim,claim_cohort,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
       ('holdfast_monitor', '{queue_stats,queues,queue_info,leases,log_stats,blocked_keys,samples,rollups,archived,why,runs,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
@@ -29,6 +30,9 @@ begin
                      'max_deliveries, ordering_key, key, idempotency_key) on holdfast.inbox to %I', v_grant.role);
       execute format('grant usage on sequence holdfast.inbox_n to %I', v_grant.role);
       execute format('grant insert on holdfast.staged to %I', v_grant.role);
+    end if;
+    if v_grant.role in ('holdfast_consumer', 'holdfast_admin') then
+      execute format('grant select on holdfast.scan_message, holdfast.scan_archive, holdfast.scan_lease to %I', v_grant.role);
     end if;
   end loop;
 end $$;
