@@ -19,6 +19,7 @@ import pytest
 from holdfast import Holdfast
 from tests.fix_http import Caller, Serve
 from tests.waiting import eventually
+from tests.waiting import eventually
 
 PAGE = "http" + "://console.test"
 OTHER = "http" + "://other.test"
@@ -50,6 +51,7 @@ def test_without_cors_no_page_is_let_in(http: Caller, engine: Holdfast) -> None:
 def test_a_page_that_is_named_is_let_in_with_a_key(serve: Serve, engine: Holdfast) -> None:
     http = serve(cors=(PAGE,))
     key = engine.create_key("reader", scopes=["read"]).key
+    eventually(lambda: http.client.get("/v1/queues").status_code == 401, what="the server is closed")
 
     preflight = http.client.options("/v1/queues", headers={"Origin": PAGE, **PREFLIGHT})
     without = http.client.get("/v1/queues", headers={"Origin": PAGE})

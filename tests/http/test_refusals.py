@@ -16,6 +16,7 @@ from holdfast.server.settings import Patience
 from tests.contract import JSON
 from tests.fix_http import Caller, Serve
 from tests.fix_proxy import Proxy
+from tests.waiting import eventually
 
 CLAIM = "/v1/queues/orders/claim"
 RAISED_BY_THE_CLIENT = {"QH933"}  # of an answer that no server of ours gives
@@ -36,7 +37,8 @@ class Scene:
         return code
 
     def ask_with(self, key: str) -> str:
-        """The same, with a key."""
+        """The same, with a key, once the server has heard that there are keys."""
+        eventually(lambda: self.http.client.get("/v1/queues").status_code == 401, what="the server is closed")
         return self.ask("GET", "/v1/queues", headers={"X-API-Key": key})
 
 
