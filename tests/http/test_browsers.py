@@ -19,7 +19,6 @@ import pytest
 from holdfast import Holdfast
 from tests.fix_http import Caller, Serve
 from tests.waiting import eventually
-from tests.waiting import eventually
 
 PAGE = "http" + "://console.test"
 OTHER = "http" + "://other.test"
