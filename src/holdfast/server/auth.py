@@ -11,6 +11,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -33,9 +34,11 @@ from .uses import Uses
 
 FRESH_SECONDS = 5.0  # how long what is known of a secret holds
 OPEN_SECONDS = 1.0  # how long it holds that there is no key
+OUTAGE_SECONDS = 60.0  # how long either holds at most while the database cannot be asked
 GUESS_SECONDS = 0.1  # how long a guess waits for others, from an address without tries
 MOST_REMEMBERED = 10_000
 MOST_AT_ONCE = 1_000  # hashes in one call
+NOBODYS = (None, inf)  # what is found of a secret that is none
 
 FIND = (
     b"select h.nth, k.id, k.scopes, k.queues, k.rate, k.burst, "
@@ -49,10 +52,12 @@ LOG_IN = b"select holdfast.begin_login(hash => %s, token => %s) is not null"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is known of a secret, and until when by the monotonic clock; no caller: it is none."""
+    """What is known of a secret, by the monotonic clock; no caller: it is none."""
 
     caller: Caller | None
-    until: float
+    until: float  # then the database is asked again
+    last: float  # then it counts no more, also if the database does not answer
+    ends: float = inf  # then the key is over, as its maker has said
 
 
 class Memory:
@@ -100,26 +105,26 @@ class Door:
             self._look, weigh=lambda _: 1, most=MOST_AT_ONCE, apart=False
         )
         self._closed = not settings.on_loopback
-        self._looked = False  # at least once
-        self._looked_at = float("-inf")
+        self._looked_at = -inf
+        self._known_at = -inf  # the same, whatever has changed since
 
-    def forget(self, _: str = "") -> None:
+    def forget(self) -> None:
         """Something has changed about keys."""
         self._changes += 1
         self._keys.clear()
         self._guesses.clear()
-        self._looked_at = float("-inf")
+        self._looked_at = -inf
 
     async def is_open(self) -> bool:
         """Whether there has never been a key; once there was one, or away from loopback, it never is.
 
-        While the database does not answer, what was known last goes on to hold: here, and of keys.
+        While the database does not answer, what was known last holds on for a while: here, and of keys.
         """
         if not self._closed and monotonic() - self._looked_at > OPEN_SECONDS:
             try:
                 await self._looking.submit(None, None)
             except (psycopg.Error, UnavailableError) as error:
-                if unavailable(error) is None or not self._looked:
+                if unavailable(error) is None or monotonic() > self._known_at + OUTAGE_SECONDS:
                     raise
         return not self._closed
 
@@ -187,20 +192,21 @@ class Door:
             except (psycopg.Error, UnavailableError) as error:
                 if found is None or unavailable(error) is None:
                     raise
-        return found.caller
+                if found.ends > monotonic() > found.last:  # it may count, and nobody knows
+                    raise
+        return found.caller if found.ends > monotonic() else None
 
     async def _find(self, hurried: bool, hashes: Sequence[bytes]) -> list[Found]:
         if not hurried:
             await asyncio.sleep(GUESS_SECONDS)
         changes, now = self._changes, monotonic()
         rows = await self._engine.fetch("find_key", FIND, [list(hashes)], as_found)
-        found = dict(rows)
-        answers = [found.get(nth) or Found(None, FRESH_SECONDS) for nth in range(1, len(hashes) + 1)]
-        dated = [Found(answer.caller, now + answer.until) for answer in answers]
+        known: dict[int, tuple[Caller | None, float]] = dict(rows)
+        answers = [dated(now, *known.get(nth, NOBODYS)) for nth in range(1, len(hashes) + 1)]
         if changes == self._changes:  # else what was found may be from before the change
-            for hash, answer in zip(hashes, dated, strict=True):
+            for hash, answer in zip(hashes, answers, strict=True):
                 self._keep(hash, answer)
-        return dated
+        return answers
 
     def _keep(self, hash: bytes, found: Found) -> None:
         right, wrong = (self._keys, self._guesses) if found.caller else (self._guesses, self._keys)
@@ -209,8 +215,8 @@ class Door:
 
     async def _look(self, _: None, askers: Sequence[None]) -> list[bool]:
         (has_keys,) = await self._engine.fetch("has_keys", HAS_KEYS, [], scalar(bool))
-        self._closed, self._looked_at = self._closed or has_keys, monotonic()
-        self._looked = True
+        self._closed = self._closed or has_keys
+        self._looked_at = self._known_at = monotonic()
         return [self._closed] * len(askers)
 
     async def _limit(self, caller: Caller) -> None:
@@ -236,11 +242,15 @@ def address(request: Request) -> str:
 
 
 def as_found(cursor: Any) -> Any:
-    """A row factory: which of the hashes, and what was found, for how many seconds."""
+    """A row factory: which of the hashes, and whose it is, for how many seconds."""
 
-    def make(row: Sequence[Any]) -> tuple[int, Found]:
+    def make(row: Sequence[Any]) -> tuple[int, tuple[Caller, float]]:
         nth, id, scopes, queues, rate, burst, left = row
-        caller = Caller(id, frozenset(scopes), tuple(queues), rate, burst)
-        return nth, Found(caller, FRESH_SECONDS if left is None else min(left, FRESH_SECONDS))
+        return nth, (Caller(id, frozenset(scopes), tuple(queues), rate, burst), inf if left is None else left)
 
     return make
+
+
+def dated(now: float, caller: Caller | None, left: float) -> Found:
+    """What was found now, of a secret that has so many seconds left."""
+    return Found(caller, now + min(left, FRESH_SECONDS), now + OUTAGE_SECONDS, now + left)

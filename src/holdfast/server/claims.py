@@ -66,6 +66,7 @@ class Desks:
         self.poll = POLL_SECONDS if notified else BLIND_POLL_SECONDS
         self.notified = notified
         self.closed = False
+        self.turns = 0  # how often everybody was turned out
         self._desks: dict[str, Desk] = {}
 
     async def claim(
@@ -97,6 +98,12 @@ class Desks:
         for desk in [self._desks.get(queue)] if queue else list(self._desks.values()):
             if desk is not None:
                 desk.wake()
+
+    def turn_out(self) -> None:
+        """Answer everybody with nothing: whether they may still wait here is to be asked anew."""
+        self.turns += 1
+        for desk in list(self._desks.values()):
+            desk.dismiss()
 
     @property
     def waiting(self) -> int:
@@ -179,12 +186,13 @@ class Desk:
         cohort = self._cohort()
         if not cohort:
             return
+        turns = self._desks.turns
         try:
             shares = await self._claim(cohort)
         except Exception as error:
             await self._refuse(cohort, error)
             return
-        self._hand_out(cohort, shares)
+        self._hand_out(cohort, shares, turned_out=turns != self._desks.turns)
 
     def _cohort(self) -> list[Claimer]:
         """Who takes part: as many as fit into one statement, the first first."""
@@ -227,13 +235,15 @@ class Desk:
             else:
                 self._hand_out([claimer], shares)
 
-    def _hand_out(self, cohort: Sequence[Claimer], shares: list[list[Delivery]]) -> None:
+    def _hand_out(
+        self, cohort: Sequence[Claimer], shares: list[list[Delivery]], *, turned_out: bool = False
+    ) -> None:
         now = monotonic()
         back: list[Claimer] = []
         for claimer, share in zip(cohort, shares, strict=True):
             if claimer.answer.done():
                 self._give_back(share)
-            elif share or claimer.until <= now or self._desks.closed:
+            elif share or turned_out or claimer.until <= now or self._desks.closed:
                 claimer.answer.set_result(share)
             else:
                 back.append(claimer)

@@ -77,7 +77,7 @@ class Service:
             await self.door.is_open()  # so that it is known, should the database go away before anybody asks
         if self.bulletin is not None:
             self.bulletin.subscribe("holdfast", self.desks.wake)
-            self.bulletin.subscribe("holdfast_keys", self.door.forget)
+            self.bulletin.subscribe("holdfast_keys", lambda _: self.ask_again())
             self.bulletin.subscribe("holdfast_config", self.configs.forget)
             self.bulletin.start()
         try:
@@ -106,12 +106,18 @@ class Service:
             self.meters.look(self)
             await asyncio.sleep(GAUGE_SECONDS)
 
+    def ask_again(self) -> None:
+        """Something has changed about keys: whoever was let in, and waits, has to show theirs once more."""
+        self.door.forget()
+        self.desks.turn_out()
+        self.streams.turn_out()
+
     def dismiss(self) -> None:
         """Take no more work; send away who waits: claims with nothing, streams with their last event."""
         self.leaving = True
         self.ending.set()
         self.desks.end()
-        self.streams.end()
+        self.streams.turn_out()
 
     async def end(self) -> None:
         """Finish what is on its way, in bounded time: above all, release what streams held."""

@@ -47,8 +47,8 @@ class Streams:
         if stream is not None and verb in ENDING_VERBS:
             stream.drop(ids)
 
-    def end(self) -> None:
-        """The server is: let those that are full see it now."""
+    def turn_out(self) -> None:
+        """Those that are full are to look now, whether they may go on, or the server ends."""
         for stream in self.open:
             stream.drop([])
 
@@ -123,9 +123,11 @@ class Stream:
                 await self._check()
                 if deliveries or not ending.is_set():
                     yield deliveries
-            elif await self._is_full_for(heartbeat - (monotonic() - started)):
+            else:
+                is_full = await self._is_full_for(heartbeat - (monotonic() - started))
                 await self._check()
-                yield []
+                if is_full:
+                    yield []
 
     async def _claim(self, *, wait: float) -> list[Delivery]:
         deliveries = await self._service.desks.claim(

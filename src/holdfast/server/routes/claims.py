@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
+from time import monotonic
 
 from starlette.responses import Response
 
-from holdfast.client import Settlement
+from holdfast.client import Delivery, Settlement
 from holdfast.server.endpoint import ADMIN, CONSUME, READ, Book, Call
 from holdfast.server.sse import MEDIA, EventStream, check_accepts, while_there
 from holdfast.server.streams import Stream
@@ -26,14 +27,30 @@ async def claim(call: Call[wire.Claim]) -> object:
     """Take messages under a lease; wait for them if there are none."""
     asked = call.asked
     await call.service.limit("claim", call.queue)
-    may_take_long = asked.wait > 0 or await call.service.configs.window(call.queue) > 0
-    claiming = call.service.desks.claim(
-        call.queue, asked.max, lease=span(asked.lease, "lease"), consumer=asked.consumer, wait=asked.wait
-    )
-    if not may_take_long:
-        return await claiming
-    found = await while_there(call.request, claiming, partial(call.service.give_back, call.queue))
-    return GONE if found is None else found
+    lease = span(asked.lease, "lease")
+    if asked.wait > 0 or await call.service.configs.window(call.queue) > 0:
+        give_back = partial(call.service.give_back, call.queue)
+        found = await while_there(call.request, patient(call, lease), give_back)
+        return GONE if found is None else found
+    return await call.service.desks.claim(call.queue, asked.max, lease=lease, consumer=asked.consumer)
+
+
+async def patient(call: Call[wire.Claim], lease: timedelta | None) -> list[Delivery]:
+    """A claim that may take long: who may not claim any more, when it ends, is turned away with nothing."""
+    service, asked = call.service, call.asked
+    until = monotonic() + asked.wait
+    while True:
+        left = max(until - monotonic(), 0.0)
+        found = await service.desks.claim(
+            call.queue, asked.max, lease=lease, consumer=asked.consumer, wait=left
+        )
+        try:
+            await service.door.readmit(call.request, CONSUME, call.queue)
+        except BaseException:
+            service.give_back(call.queue, found)
+            raise
+        if found or monotonic() >= until or service.ending.is_set():
+            return found
 
 
 @book.verb(CONSUME)

@@ -25,7 +25,7 @@ async def create_key(call: Call[wire.CreateKey]) -> object:
         rate=asked.rate,
         burst=asked.burst,
     )
-    call.service.door.forget()
+    call.service.ask_again()
     return made
 
 
@@ -39,7 +39,7 @@ async def keys(call: Call[None]) -> object:
 async def rotate_key(call: Call[wire.RotateKey]) -> object:
     """Give a key another secret, told this once; the old one stays valid for the grace, or ends at once."""
     made = await call.service.engine.rotate_key(path_id(call), grace=span(call.asked.grace, "grace"))
-    call.service.door.forget()
+    call.service.ask_again()
     return made
 
 
@@ -47,5 +47,5 @@ async def rotate_key(call: Call[wire.RotateKey]) -> object:
 async def revoke_key(call: Call[None]) -> object:
     """Let a key be valid no more; false if it was revoked before."""
     revoked = await call.service.engine.revoke_key(path_id(call))
-    call.service.door.forget()
+    call.service.ask_again()
     return revoked
