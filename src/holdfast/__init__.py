@@ -126,6 +126,7 @@ from holdfast.client import (
     WrongIsolationError,
     async_connect,
     connect,
+    trace_headers,
 )
 
 __version__ = version("holdfast")
@@ -252,4 +253,5 @@ __all__ = [
     "WrongIsolationError",
     "async_connect",
     "connect",
+    "trace_headers",
 ]

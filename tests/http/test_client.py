@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 from psycopg.types.json import Jsonb
 
 import holdfast
@@ -31,7 +32,7 @@ from holdfast import (
 )
 from tests.fix_http import Caller, Serve
 from tests.fix_proxy import Proxy
-from tests.http.scripted import Answer, Scripted
+from tests.http.scripted import Answer, Scripted, refusal
 from tests.waiting import eventually
 
 NO_CONNECTION = "needs a connection to the database, and over HTTP there is none"
@@ -126,6 +127,20 @@ async def test_a_cancelled_wait_leaves_nothing_behind(http: Caller, engine: Hold
         (delivery,) = await client.claim("orders", wait=20)
 
     assert (delivery.payload, delivery.deliveries) == (1, 1)
+
+
+def test_requests_name_the_trace_that_they_are_made_in() -> None:
+    span = NonRecordingSpan(SpanContext(1, 2, is_remote=True, trace_flags=TraceFlags(1)))
+    answers = [Answer(200, {"messages": []}), refusal("QH101", 404), Answer(200, {"messages": []})]
+    with Scripted(answers) as server, HttpHoldfast(server.url) as client:
+        with use_span(span):
+            client.claim("q")
+            with pytest.raises(QueueNotFoundError):
+                next(iter(client.work("q")))
+        client.claim("q")
+
+        named = [asked.headers.get("traceparent") for asked in server.asked]
+    assert named == [f"00-{1:032x}-{2:016x}-01"] * 2 + [None]
 
 
 def test_a_long_wait_is_asked_for_in_slices() -> None:

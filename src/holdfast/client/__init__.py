@@ -99,6 +99,7 @@ from ._log_types import Allowance, LogStats, Record
 from ._sync.client import Holdfast, Transaction
 from ._sync.connect import Client, connect
 from ._sync.http import HttpHoldfast
+from ._traces import trace_headers
 from ._types import (
     BlockedKey,
     Claim,
@@ -243,4 +244,5 @@ __all__ = [
     "WrongIsolationError",
     "async_connect",
     "connect",
+    "trace_headers",
 ]

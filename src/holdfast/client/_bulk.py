@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,6 +14,7 @@ from psycopg.types.json import Jsonb
 from ._arguments import instant, interval
 from ._calls import adapted
 from ._errors import InvalidScheduleError, InvalidTtlError
+from ._traces import marked_headers
 from ._types import Json, NewMessage
 
 COLUMNS = (
@@ -61,14 +62,17 @@ def needs_clock(messages: Iterable[NewMessage]) -> bool:
     return any(message.delay is not None or message.ttl is not None for message in messages)
 
 
-def inbox_row(queue: str, message: NewMessage, now: datetime | None) -> tuple[Any, ...]:
-    """One message as a row of holdfast.inbox."""
+def inbox_row(
+    queue: str, message: NewMessage, now: datetime | None, trace: Mapping[str, str] | None
+) -> tuple[Any, ...]:
+    """One message as a row of holdfast.inbox, with the trace that it is sent in."""
+    headers = message.headers if trace is None else marked_headers(message.headers, trace)
     return (
         queue,
         adapted("payload", message.payload),
         adapted("body", message.body),
         adapted("content_type", message.content_type),
-        adapted("headers", message.headers),
+        adapted("headers", headers),
         adapted("priority", message.priority),
         deliver_at(message, now),
         expires_at(message, now),

@@ -13,14 +13,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Any
+
+from opentelemetry.trace import Span
 
 from holdfast.client import Delivery
 from holdfast.client._rows import maker
 
 from .engine import Engine
 from .meters import Meters
+from .traces import Traces, current_span
 from .trouble import may_be_of_one
 
 MOST_CLAIMERS = 1_000  # in one statement
@@ -48,18 +51,27 @@ class Claimer:
     answer: asyncio.Future[list[Delivery]] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
+    span: Span | None = field(default_factory=current_span)
 
 
 class Desks:
     """The desks of all queues."""
 
     def __init__(
-        self, engine: Engine, meters: Meters, window: Window, release: Release, *, notified: bool
+        self,
+        engine: Engine,
+        meters: Meters,
+        traces: Traces,
+        window: Window,
+        release: Release,
+        *,
+        notified: bool,
     ) -> None:
         """window: a queue's claim_window in seconds; release: gives back what nobody waits for any more;
         notified: whether notifications come."""
         self.engine = engine
         self.meters = meters
+        self.traces = traces
         self.measure = meters.batches("claim")
         self.window = window
         self.release = release
@@ -212,7 +224,11 @@ class Desk:
             [claimer.consumer for claimer in cohort],
         ]
         self._desks.measure(len(cohort))
+        began = time_ns()
         rows = await self._desks.engine.fetch("claim", CLAIM, parameters, dealt)
+        if rows:  # looks that find nothing are many, and nobody's concern
+            spans = [claimer.span for claimer in cohort if claimer.span is not None]
+            self._desks.traces.call("claim_cohort", self.queue, began, spans, None)
         self._desks.meters.messages("claimed", self.queue, len(rows))
         shares: list[list[Delivery]] = [[] for _ in cohort]
         for place, delivery in rows:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
+from opentelemetry.trace import Span
+
+from .traces import Told, current_span, followed
 from .trouble import may_be_of_one
 
 I = TypeVar("I")  # noqa: E741 - an item
@@ -20,6 +23,7 @@ K = TypeVar("K", bound=Hashable)
 Weigh = Callable[[I], int]
 Call = Callable[[K, Sequence[I]], Awaitable[Sequence[A]]]
 Measure = Callable[[float], None]
+Batch: TypeAlias = list[tuple[I, asyncio.Future[A], Span | None]]
 
 
 class Coalescer(Generic[K, I, A]):
@@ -34,10 +38,12 @@ class Coalescer(Generic[K, I, A]):
         width: int = 1,
         apart: bool = True,
         measure: Measure | None = None,
+        told: Told[K] | None = None,
     ) -> None:
         """apart: whether the items of a call that failed are tried one by one; no use if none can be bad.
-        measure: is told how many items each call has."""
+        measure: is told how many items each call has; told: of each call that was made for spans."""
         self._measure = measure
+        self._told = told
         self._apart = apart
         self._call = call
         self._weigh = weigh
@@ -51,7 +57,7 @@ class Coalescer(Generic[K, I, A]):
         if lane is None:
             lane = self._lanes[key] = _Lane()
         answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        lane.waiting.append((item, answer))
+        lane.waiting.append((item, answer, current_span()))
         if lane.running < self._width:
             lane.running += 1
             lane.tasks.add(task := asyncio.create_task(self._run(key, lane)))
@@ -67,25 +73,25 @@ class Coalescer(Generic[K, I, A]):
             if not lane.running and not lane.waiting:
                 self._lanes.pop(key, None)
 
-    def _next(self, lane: _Lane[I, A]) -> list[tuple[I, asyncio.Future[A]]]:
+    def _next(self, lane: _Lane[I, A]) -> Batch[I, A]:
         """The items of the next call; one whose asker has gone is left out."""
-        batch: list[tuple[I, asyncio.Future[A]]] = []
+        batch: Batch[I, A] = []
         weight = 0
         while lane.waiting:
-            item, answer = lane.waiting[0]
+            item, answer, span = lane.waiting[0]
             weight += self._weigh(item)
             if batch and weight > self._most:
                 break
             lane.waiting.popleft()
             if not answer.done():
-                batch.append((item, answer))
+                batch.append((item, answer, span))
         return batch
 
-    async def _answer(self, key: K, batch: list[tuple[I, asyncio.Future[A]]]) -> None:
+    async def _answer(self, key: K, batch: Batch[I, A]) -> None:
         if self._measure is not None:
             self._measure(len(batch))
         try:
-            answers = await self._call(key, [item for item, _ in batch])
+            answers = await self._asked(key, batch)
         except Exception as error:
             # Where the outcome is not known (a lost connection) a repetition could send twice.
             if len(batch) == 1 or not self._apart or not may_be_of_one(error):
@@ -97,9 +103,18 @@ class Coalescer(Generic[K, I, A]):
             fail(batch, error)
             raise
         else:
-            for (_, future), answer in zip(batch, answers, strict=True):
+            for (_, future, _), answer in zip(batch, answers, strict=True):
                 if not future.done():
                     future.set_result(answer)
+
+    async def _asked(self, key: K, batch: Batch[I, A]) -> Sequence[A]:
+        """One call, which whoever is interested is told of if it was made for spans."""
+        items = [item for item, _, _ in batch]
+        spans = [span for _, _, span in batch if span is not None]
+        if self._told is None or not spans:
+            return await self._call(key, items)
+        with followed(self._told, key, spans):
+            return await self._call(key, items)
 
 
 class _Lane(Generic[I, A]):
@@ -108,13 +123,13 @@ class _Lane(Generic[I, A]):
     __slots__ = ("running", "tasks", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: deque[tuple[I, asyncio.Future[A]]] = deque()
+        self.waiting: deque[tuple[I, asyncio.Future[A], Span | None]] = deque()
         self.running = 0
         self.tasks: set[asyncio.Task[None]] = set()
 
 
-def fail(batch: list[tuple[I, asyncio.Future[A]]], error: BaseException) -> None:
+def fail(batch: Batch[I, A], error: BaseException) -> None:
     """Tell everybody in a batch."""
-    for _, future in batch:
+    for _, future, _ in batch:
         if not future.done():
             future.set_exception(error)

@@ -12,9 +12,9 @@ from urllib.parse import unquote
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .answering import error_response
-from .meters import Meters
+from .service import Service
 from .trouble import interrupted
-from .visit import Visit, current, request_id
+from .visit import QUEUE, Visit, current, request_id
 
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -23,7 +23,6 @@ HEADERS = [
 ]
 # As part of a name it does not part names: it stays as it came, and leads to no other route.
 SLASH = re.compile(rb"%2[fF]")
-QUEUE = re.compile("[A-Za-z0-9._:-]{1,200}")  # what can be a queue's name; anything else is not logged
 NO_STORE = (b"cache-control", b"no-store")
 access = logging.getLogger("holdfast.access")
 
@@ -42,14 +41,14 @@ class Frame:
         if SLASH.search(scope["raw_path"]):
             scope["path"] = unquote(SLASH.sub(rb"%252F", scope["raw_path"]).decode("ascii"))
         started = perf_counter()
-        meters: Meters = scope["app"].state.service.meters
+        service: Service = scope["app"].state.service
         visit = scope["visit"] = Visit(request_id(scope["headers"]))
         current.set(visit)
 
         async def send_framed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 visit.status = message["status"]
-                meters.request(scope["method"], visit, perf_counter() - started)
+                service.meters.request(scope["method"], visit, perf_counter() - started)
                 # A list of its own: a response may be sent several times.
                 headers = message["headers"] = [*message["headers"], *HEADERS]
                 headers.append((b"x-request-id", visit.id.encode()))
@@ -57,16 +56,17 @@ class Frame:
                     headers.append(NO_STORE)
             await send(message)
 
-        try:
-            await self._app(scope, receive, send_framed)
-        except asyncio.CancelledError:
-            # By a server whose time to end is over; whoever waits is told, and there is nothing else to end.
-            await refuse(interrupted(), scope, receive, send_framed)
-        except Exception as error:
-            await refuse(error, scope, receive, send_framed)
-        finally:
-            if access.isEnabledFor(logging.INFO):
-                note(scope, visit, perf_counter() - started)
+        with service.traces.request(scope, visit):
+            try:
+                await self._app(scope, receive, send_framed)
+            except asyncio.CancelledError:
+                # By a server whose time to end is over: whoever waits is told, and nothing else has to end.
+                await refuse(interrupted(), scope, receive, send_framed)
+            except Exception as error:
+                await refuse(error, scope, receive, send_framed)
+            finally:
+                if access.isEnabledFor(logging.INFO):
+                    note(scope, visit, perf_counter() - started)
 
 
 async def refuse(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,7 +86,7 @@ def note(scope: Scope, visit: Visit, seconds: float) -> None:
 def line(scope: Scope, visit: Visit, seconds: float) -> dict[str, Any]:
     """What the log says of a request: never its body, its path, its query or its headers."""
     return {
-        "request_id": visit.id,
+        **visit.marks(),
         "method": scope["method"],
         "route": visit.route,
         "queue": visit.queue if QUEUE.fullmatch(visit.queue) else None,

@@ -58,7 +58,7 @@ class Lines(logging.Formatter):
             return fields | request
         fields["message"] = record.getMessage()
         if (visit := current.get()) is not None:
-            fields["request_id"] = visit.id
+            fields |= visit.marks()
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
         return fields

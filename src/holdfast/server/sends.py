@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgspec
 from msgspec import Raw
+from opentelemetry.trace import Span
 
 from holdfast.client._rows import scalar
 from holdfast.wire.requests import NewMessage
@@ -14,6 +15,7 @@ from holdfast.wire.requests import NewMessage
 from .coalesce import Coalescer
 from .engine import Engine
 from .meters import Meters
+from .traces import Traces
 
 MOST = 1_000  # messages in one call, unless one request alone has more
 WIDTH = 2  # calls of a queue at once: one may write while the other waits for the disk
@@ -27,11 +29,12 @@ encode = msgspec.json.Encoder().encode
 class Sends:
     """Sends the messages of many requests, each all or none."""
 
-    def __init__(self, engine: Engine, meters: Meters) -> None:
+    def __init__(self, engine: Engine, meters: Meters, traces: Traces) -> None:
         self._engine = engine
         self._meters = meters
+        self._traces = traces
         self._coalescer: Coalescer[tuple[str, bool], list[NewMessage], list[int]] = Coalescer(
-            self._send, weigh=len, most=MOST, width=WIDTH, measure=meters.batches("send")
+            self._send, weigh=len, most=MOST, width=WIDTH, measure=meters.batches("send"), told=self._told
         )
 
     async def send(self, queue: str, messages: list[NewMessage]) -> list[int]:
@@ -39,6 +42,12 @@ class Sends:
         ids = await self._coalescer.submit((queue, all(map(is_plain, messages))), messages)
         self._meters.messages("sent", queue, len(ids))
         return ids
+
+    def _told(
+        self, key: tuple[str, bool], began: int, spans: Sequence[Span], error: BaseException | None
+    ) -> None:
+        queue, plain = key
+        self._traces.call("send_batch" if plain else "send_many", queue, began, spans, error)
 
     async def _send(self, key: tuple[str, bool], requests: Sequence[list[NewMessage]]) -> list[list[int]]:
         queue, plain = key

@@ -16,6 +16,7 @@ from holdfast.client._explain import explained
 from holdfast.client._schema import check_schema
 
 from .connections import RETRY_SECONDS, careful
+from .exporters import export
 from .http import BACKLOG, TICK_SECONDS, HttpServer
 from .logs import configure
 from .settings import Settings
@@ -85,6 +86,7 @@ def run(settings: Settings, listener: socket.socket, workers: int) -> None:
     if workers > 1:
         Workers(settings, listener, workers).run()
         return
+    export()
     server = HttpServer(settings)
     server.run(sockets=[listener])
     if server.force_exit:

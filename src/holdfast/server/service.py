@@ -27,6 +27,7 @@ from .sends import Sends
 from .settings import Settings
 from .settlements import Settlements
 from .streams import Streams
+from .traces import Traces
 from .trouble import said, unavailable
 from .upkeep import Upkeep
 
@@ -45,17 +46,23 @@ class Service:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.meters = Meters()
+        self.traces = Traces()
         self.engine = Engine(settings)
         self.figures = Figures(self.engine, settings.metrics_queues)
         self.meters.registry.register(self.figures)
         self.limits = Limits(self.engine)
         self.door = Door(self.engine, settings, self.limits)
         self.configs = Configs(self.engine)
-        self.sends = Sends(self.engine, self.meters)
+        self.sends = Sends(self.engine, self.meters, self.traces)
         self.streams = Streams(self)
-        self.settlements = Settlements(self.engine, self.meters, self.streams.settled)
+        self.settlements = Settlements(self.engine, self.meters, self.traces, self.streams.settled)
         self.desks = Desks(
-            self.engine, self.meters, self.configs.window, self.give_back, notified=settings.listen
+            self.engine,
+            self.meters,
+            self.traces,
+            self.configs.window,
+            self.give_back,
+            notified=settings.listen,
         )
         self.bulletin = (
             Bulletin(settings.listen_url or settings.database_url, self.engine.connections.suspect)

@@ -18,6 +18,7 @@ from holdfast.client import Settlement
 from .coalesce import Coalescer
 from .engine import Engine
 from .meters import Meters
+from .traces import Traces
 
 MOST = 1_000  # settlements in one statement
 EACH = (
@@ -62,13 +63,17 @@ Watch = Callable[[str, str, int, list[int]], None]
 class Settlements:
     """Settles what many requests ask for."""
 
-    def __init__(self, engine: Engine, meters: Meters, watch: Watch) -> None:
+    def __init__(self, engine: Engine, meters: Meters, traces: Traces, watch: Watch) -> None:
         """watch: is told of every settlement, by verb, queue, token and ids."""
         self._engine = engine
         self._meters = meters
         self._watch = watch
         self._coalescer: Coalescer[tuple[str, str], Asked, Settlement] = Coalescer(
-            self._settle, weigh=lambda _: 1, most=MOST, measure=meters.batches("settle")
+            self._settle,
+            weigh=lambda _: 1,
+            most=MOST,
+            measure=meters.batches("settle"),
+            told=lambda key, *rest: traces.call(*key, *rest),
         )
 
     async def settle(

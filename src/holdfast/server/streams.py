@@ -130,13 +130,15 @@ class Stream:
                     yield []
 
     async def _claim(self, *, wait: float) -> list[Delivery]:
-        deliveries = await self._service.desks.claim(
-            self._queue,
-            self._max - len(self._held),
-            lease=self._lease,
-            consumer=self._consumer,
-            wait=wait,
-        )
+        with self._service.traces.operation("receive", "claim", self._queue) as operation:
+            deliveries = await self._service.desks.claim(
+                self._queue,
+                self._max - len(self._held),
+                lease=self._lease,
+                consumer=self._consumer,
+                wait=wait,
+            )
+            operation.concerns(deliveries)
         for delivery in deliveries:
             self._held[delivery.id] = delivery
             self._service.streams.hold(delivery.token, self)

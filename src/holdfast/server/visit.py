@@ -8,6 +8,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import count
 
+from opentelemetry.trace import Span, format_span_id, format_trace_id
+
+QUEUE = re.compile("[A-Za-z0-9._:-]{1,200}")  # what can be a queue's name; anything else is not told
 SANE = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 _prefix = os.urandom(6).hex()
@@ -23,6 +26,18 @@ class Visit:
     queue: str = ""
     key: int | None = None
     status: int = 0
+    span: Span | None = None  # the innermost that is open
+
+    def marks(self) -> dict[str, str]:
+        """What log lines of this request have in common."""
+        if self.span is None:
+            return {"request_id": self.id}
+        context = self.span.get_span_context()
+        return {
+            "request_id": self.id,
+            "trace_id": format_trace_id(context.trace_id),
+            "span_id": format_span_id(context.span_id),
+        }
 
 
 current: ContextVar[Visit | None] = ContextVar("visit", default=None)

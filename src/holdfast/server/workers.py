@@ -20,6 +20,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from holdfast.client import UnavailableError
 
+from .exporters import export
 from .http import SIGNALS, WorkerServer
 from .logs import configure
 from .meters import FOLDER_VARIABLE
@@ -148,4 +149,5 @@ def counted_together() -> Iterator[None]:
 def work(settings: Settings, listener: socket.socket) -> None:
     """What a worker does."""
     configure(settings.log_format, settings.log_level)
+    export()
     WorkerServer(settings).run(sockets=[listener])

@@ -16,6 +16,7 @@ from holdfast.client._concurrency import AsyncMessages, async_each
 from holdfast.client._errors import translated
 from holdfast.client._explain import explained
 from holdfast.client._rows import scalar
+from holdfast.client._traces import current_trace
 from holdfast.client._types import NewMessage
 
 
@@ -61,7 +62,8 @@ async def async_chunks(messages: AsyncMessages, size: int) -> AsyncIterator[list
 async def async_copy_chunk(connection: AsyncConnection[Any], queue: str, part: list[NewMessage]) -> None:
     """One COPY."""
     now = await async_read_clock(connection) if needs_clock(part) else None
-    rows = [inbox_row(queue, message, now) for message in part]
+    trace = current_trace()
+    rows = [inbox_row(queue, message, now, trace) for message in part]
     with explained("bulk_send"), translated():
         async with connection.cursor() as cursor, cursor.copy(COPY) as copy:
             for row in rows:

@@ -25,6 +25,7 @@ from holdfast.client._errors import (
 )
 from holdfast.client._events import Events
 from holdfast.client._requests import Request, event_request, request
+from holdfast.client._traces import current_trace
 from holdfast.client._urls import without_secrets
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class AsyncHttpSession:
                 asked.path,
                 params=asked.query,
                 content=asked.content,
-                headers={"Content-Type": "application/json"} if asked.content is not None else None,
+                headers=in_trace({"Content-Type": "application/json"} if asked.content is not None else {}),
                 timeout=allowed(self._timeout + asked.wait),
             )
         if not response.is_success:
@@ -133,7 +134,7 @@ class AsyncHttpSession:
 
     async def _stream(self, asked: Request, events: Events) -> AsyncDeliveries:
         """What one connection brings, until the server ends it."""
-        headers = {"Accept": "text/event-stream"}
+        headers = in_trace({"Accept": "text/event-stream"})
         opening = self._client.stream(
             asked.method, asked.path, params=asked.query, headers=headers, timeout=allowed(SILENCE_SECONDS)
         )
@@ -148,6 +149,11 @@ class AsyncHttpSession:
                             yield read_delivery(event.data, self._reader)
                         elif event.name == "error":
                             raise read_refusal(response.status_code, None, event.data)
+
+
+def in_trace(headers: dict[str, str]) -> dict[str, str]:
+    """The headers of a request, with the trace that it is made in."""
+    return headers | (current_trace() or {})
 
 
 def allowed(seconds: float) -> httpx.Timeout:

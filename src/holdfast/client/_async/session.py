@@ -19,6 +19,7 @@ from holdfast.client._explain import admitted, explained
 from holdfast.client._json import read_json
 from holdfast.client._rows import Factory, record, scalar
 from holdfast.client._schema import async_check_schema
+from holdfast.client._traces import traced
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -55,7 +56,7 @@ class AsyncSqlSession(AsyncSession, Protocol):
             return await self.fetch(statement, parameters, record(kind))
 
     async def value(self, kind: type[T], verb: str, arguments: Mapping[str, Any]) -> T:
-        statement, parameters = call(verb, arguments)
+        statement, parameters = call(verb, traced(verb, arguments))
         with explained(verb):
             return (await self.fetch(statement, parameters, scalar(kind)))[0]
 

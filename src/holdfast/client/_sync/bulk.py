@@ -17,6 +17,7 @@ from holdfast.client._errors import translated
 from holdfast.client._explain import explained
 from holdfast.client._rows import scalar
 from holdfast.client._sync.session import SqlSession, run
+from holdfast.client._traces import current_trace
 from holdfast.client._types import NewMessage
 
 
@@ -62,7 +63,8 @@ def chunks(messages: Messages, size: int) -> Iterator[list[NewMessage]]:
 def copy_chunk(connection: Connection[Any], queue: str, part: list[NewMessage]) -> None:
     """One COPY."""
     now = read_clock(connection) if needs_clock(part) else None
-    rows = [inbox_row(queue, message, now) for message in part]
+    trace = current_trace()
+    rows = [inbox_row(queue, message, now, trace) for message in part]
     with explained("bulk_send"), translated(), connection.cursor() as cursor, cursor.copy(COPY) as copy:
         for row in rows:
             copy.write_row(row)

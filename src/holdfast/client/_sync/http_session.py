@@ -26,6 +26,7 @@ from holdfast.client._errors import (
 from holdfast.client._events import Events
 from holdfast.client._requests import Request, event_request, request
 from holdfast.client._sync.session import Reader
+from holdfast.client._traces import current_trace
 from holdfast.client._urls import without_secrets
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class HttpSession:
                 asked.path,
                 params=asked.query,
                 content=asked.content,
-                headers={"Content-Type": "application/json"} if asked.content is not None else None,
+                headers=in_trace({"Content-Type": "application/json"} if asked.content is not None else {}),
                 timeout=allowed(self._timeout + asked.wait),
             )
         if not response.is_success:
@@ -134,7 +135,7 @@ class HttpSession:
 
     def _stream(self, asked: Request, events: Events) -> Deliveries:
         """What one connection brings, until the server ends it."""
-        headers = {"Accept": "text/event-stream"}
+        headers = in_trace({"Accept": "text/event-stream"})
         opening = self._client.stream(
             asked.method, asked.path, params=asked.query, headers=headers, timeout=allowed(SILENCE_SECONDS)
         )
@@ -148,6 +149,11 @@ class HttpSession:
                         yield read_delivery(event.data, self._reader)
                     elif event.name == "error":
                         raise read_refusal(response.status_code, None, event.data)
+
+
+def in_trace(headers: dict[str, str]) -> dict[str, str]:
+    """The headers of a request, with the trace that it is made in."""
+    return headers | (current_trace() or {})
 
 
 def allowed(seconds: float) -> httpx.Timeout:

@@ -20,6 +20,7 @@ from holdfast.client._explain import admitted, explained
 from holdfast.client._json import read_json
 from holdfast.client._rows import Factory, record, scalar
 from holdfast.client._schema import check_schema
+from holdfast.client._traces import traced
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -56,7 +57,7 @@ class SqlSession(Session, Protocol):
             return self.fetch(statement, parameters, record(kind))
 
     def value(self, kind: type[T], verb: str, arguments: Mapping[str, Any]) -> T:
-        statement, parameters = call(verb, arguments)
+        statement, parameters = call(verb, traced(verb, arguments))
         with explained(verb):
             return (self.fetch(statement, parameters, scalar(kind)))[0]
 

@@ -28,11 +28,23 @@ async def claim(call: Call[wire.Claim]) -> object:
     asked = call.asked
     await call.service.limit("claim", call.queue)
     lease = span(asked.lease, "lease")
-    if asked.wait > 0 or await call.service.configs.window(call.queue) > 0:
-        give_back = partial(call.service.give_back, call.queue)
-        found = await while_there(call.request, patient(call, lease), give_back)
-        return GONE if found is None else found
+    may_take_long = asked.wait > 0 or await call.service.configs.window(call.queue) > 0
+    with call.service.traces.operation("receive", "claim", call.queue) as operation:
+        found = await (patient_while_there if may_take_long else at_once)(call, lease)
+        operation.concerns(found or [])
+    return GONE if found is None else found
+
+
+async def at_once(call: Call[wire.Claim], lease: timedelta | None) -> list[Delivery]:
+    """A claim of what is there."""
+    asked = call.asked
     return await call.service.desks.claim(call.queue, asked.max, lease=lease, consumer=asked.consumer)
+
+
+async def patient_while_there(call: Call[wire.Claim], lease: timedelta | None) -> list[Delivery] | None:
+    """A claim that may take long; None when nobody waits for it any more."""
+    give_back = partial(call.service.give_back, call.queue)
+    return await while_there(call.request, patient(call, lease), give_back)
 
 
 async def patient(call: Call[wire.Claim], lease: timedelta | None) -> list[Delivery]:
@@ -58,14 +70,16 @@ async def next(call: Call[wire.Next]) -> object:
     """Ack everything held under a token and claim again, in one call."""
     asked = call.asked
     await call.service.limit("claim", call.queue)
-    claimed = await call.service.engine.next(
-        call.queue,
-        number(asked.token, "token"),
-        asked.max,
-        lease=span(asked.lease, "lease"),
-        consumer=asked.consumer,
-        strict=asked.strict,
-    )
+    with call.service.traces.operation("receive", "next", call.queue) as operation:
+        claimed = await call.service.engine.next(
+            call.queue,
+            number(asked.token, "token"),
+            asked.max,
+            lease=span(asked.lease, "lease"),
+            consumer=asked.consumer,
+            strict=asked.strict,
+        )
+        operation.concerns(claimed)
     call.service.meters.messages("claimed", call.queue, len(claimed))
     return claimed
 
@@ -100,14 +114,17 @@ async def settled(
     """One settlement."""
     asked = call.asked
     await call.service.limit("settle", call.queue)
-    return await call.service.settlements.settle(
-        verb,
-        call.queue,
-        number(asked.token, "token"),
-        numbers(asked.ids),
-        strict=asked.strict,
-        options=options,
-    )
+    with call.service.traces.operation("settle", verb, call.queue) as operation:
+        done = await call.service.settlements.settle(
+            verb,
+            call.queue,
+            number(asked.token, "token"),
+            numbers(asked.ids),
+            strict=asked.strict,
+            options=options,
+        )
+        operation.concerns(done.settled)
+    return done
 
 
 @book.add("GET", QUEUE + "/work", CONSUME, query=wire.Work)

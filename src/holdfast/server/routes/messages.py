@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from msgspec import structs
+from collections.abc import Mapping
+
+from msgspec import Raw, json, structs
 
 from holdfast.client import InvalidRequestError, MessageNotFoundError
+from holdfast.client._traces import PARENT, ROOMY, STATE
 from holdfast.server.endpoint import ADMIN, READ, SEND, Book, Call
+from holdfast.server.traces import carried
 from holdfast.wire.requests import Browse, Discard, DiscardKey, NewMessage, Send
 from holdfast.wire.routes import DISCARDED, MESSAGES
 
@@ -23,7 +27,22 @@ async def send(call: Call[Send]) -> object:
     if (key := call.request.headers.get("idempotency-key")) is not None:
         messages = with_key(messages, key)
     await call.service.limit("send", call.queue)
-    return await call.service.sends.send(call.queue, messages)
+    with call.service.traces.operation("send", "send", call.queue) as operation:
+        if (trace := carried(call.request.headers.raw)) is not None:
+            messages = [with_trace(message, trace) for message in messages]
+        ids = await call.service.sends.send(call.queue, messages)
+        operation.concerns(ids)
+    return ids
+
+
+def with_trace(message: NewMessage, trace: Mapping[str, str]) -> NewMessage:
+    """A message with a trace among its headers, if it has none of its own, and there is room."""
+    headers = message.headers or {}
+    size = sum(len(name) + len(bytes(value)) for name, value in headers.items())
+    if PARENT in headers or STATE in headers or size > ROOMY:
+        return message
+    own = {name: Raw(json.encode(value)) for name, value in trace.items()}
+    return structs.replace(message, headers={**headers, **own})
 
 
 def with_key(messages: list[NewMessage], key: str) -> list[NewMessage]:
