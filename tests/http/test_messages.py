@@ -238,3 +238,12 @@ def test_messages_are_deleted_by_their_key(orders: Caller, key: str) -> None:
 
     assert orders.ok("POST", ORDERS + "/keys/discard", {"key": key}) == {"ids": [id]}
     assert orders.ok("POST", ORDERS + "/keys/discard", {"key": key}) == {"ids": []}
+
+
+def test_a_message_that_expired_in_year_one_can_be_looked_at(orders: Caller) -> None:
+    long_ago = "0001-01-01T00:00:00+14:00"  # in UTC, the year before, which Python does not have
+    (id,) = send(orders, {"payload": 1, "expires_at": long_ago})
+
+    (found,) = orders.ok("GET", MESSAGES + "?state=ready")["messages"]
+    assert found["id"] == id
+    assert found["expires_at"] < TOMORROW.isoformat()
