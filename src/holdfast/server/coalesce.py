@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
-from .trouble import may_be_of_one
+from .trouble import crowded, is_held_up, may_be_of_one
 
 I = TypeVar("I")  # noqa: E741 - an item
 A = TypeVar("A")
@@ -20,6 +20,9 @@ K = TypeVar("K", bound=Hashable)
 Weigh = Callable[[I], int]
 Call = Callable[[K, Sequence[I]], Awaitable[Sequence[A]]]
 Measure = Callable[[float], None]
+
+MOST_ASIDE = 2  # calls, and so connections, for items that somebody else keeps waiting
+ASIDE_SECONDS = 5.0  # for one of these
 
 
 class Coalescer(Generic[K, I, A]):
@@ -34,10 +37,15 @@ class Coalescer(Generic[K, I, A]):
         width: int = 1,
         apart: bool = True,
         measure: Measure | None = None,
+        patient: Call[K, I, A] | None = None,
     ) -> None:
         """apart: whether the items of a call that failed are tried one by one; no use if none can be bad.
-        measure: is told how many items each call has."""
+        measure: is told how many items each call has.
+        patient: does what the call would not wait for any longer, beside the lane, so that others go on."""
         self._measure = measure
+        self._patient = patient
+        self._aside: set[asyncio.Task[None]] = set()
+        self._room_aside = asyncio.Semaphore(MOST_ASIDE)
         self._apart = apart
         self._call = call
         self._weigh = weigh
@@ -87,12 +95,7 @@ class Coalescer(Generic[K, I, A]):
         try:
             answers = await self._call(key, [item for item, _ in batch])
         except Exception as error:
-            # Where the outcome is not known (a lost connection) a repetition could send twice.
-            if len(batch) == 1 or not self._apart or not may_be_of_one(error):
-                fail(batch, error)
-                return
-            for one in batch:
-                await self._answer(key, [one])
+            await self._try_apart(key, batch, error)
         except BaseException as error:
             fail(batch, error)
             raise
@@ -100,6 +103,38 @@ class Coalescer(Generic[K, I, A]):
             for (_, future), answer in zip(batch, answers, strict=True):
                 if not future.done():
                     future.set_result(answer)
+
+    async def _try_apart(self, key: K, batch: list[tuple[I, asyncio.Future[A]]], error: Exception) -> None:
+        """Find out whose fault an error is. Where the outcome is not known (a lost connection) a repetition
+        could send twice."""
+        held_up = self._patient is not None and is_held_up(error)
+        if len(batch) == 1 and held_up:
+            self._aside.add(task := asyncio.create_task(self._wait(key, *batch[0])))
+            task.add_done_callback(self._aside.discard)
+        elif len(batch) == 1 or not self._apart or not (held_up or may_be_of_one(error)):
+            fail(batch, error)
+        else:
+            for one in batch:
+                await self._answer(key, [one])
+
+    async def _wait(self, key: K, item: I, answer: asyncio.Future[A]) -> None:
+        """Do for one item what takes long, once there is room for that."""
+        assert self._patient is not None
+        try:
+            async with asyncio.timeout(ASIDE_SECONDS):
+                await self._room_aside.acquire()
+        except TimeoutError:
+            fail([(item, answer)], crowded())
+            return
+        try:
+            (done,) = await self._patient(key, [item])
+        except Exception as error:
+            fail([(item, answer)], error)
+        else:
+            if not answer.done():
+                answer.set_result(done)
+        finally:
+            self._room_aside.release()
 
 
 class _Lane(Generic[I, A]):
