@@ -352,6 +352,19 @@ def test_an_address_gets_its_tries_back_one_by_one(monkeypatch: pytest.MonkeyPat
     assert tries.take("there") is None
 
 
+def test_who_changes_addresses_within_a_network_has_no_more_tries() -> None:
+    tries = Tries()
+
+    refused = [tries.take(f"2001:db8:1:2::{number:x}") for number in range(12)]
+
+    assert [pause is None for pause in refused] == [True] * 10 + [False] * 2
+    assert not tries.are_left("2001:db8:1:2:ffff::1")
+    assert tries.are_left("2001:db8:1:3::1")
+    for number in range(10):
+        assert tries.take(f"::ffff:192.0.2.{number}") is None
+    assert tries.are_left("192.0.2.1")
+
+
 def test_only_so_many_addresses_are_remembered() -> None:
     tries = Tries()
     for _ in range(10):
