@@ -85,9 +85,10 @@ class HttpServer(uvicorn.Server):
 class WorkerServer(HttpServer):
     """One of several processes: its supervisor tells it when to end, or does so by being gone."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, supervisor: int) -> None:
+        """supervisor: its process; asked for here, it might be gone already."""
         super().__init__(settings)
-        self._supervisor = os.getppid()
+        self._supervisor = supervisor
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End in order, however often it is told: systemd tells it, and so does the supervisor."""
