@@ -335,6 +335,20 @@ def test_another_address_has_tries_of_its_own(key: str, http: Caller) -> None:
         assert client.get(READ, headers={"X-API-Key": "hf_guess"}).status_code == 401
 
 
+def test_a_proxy_on_this_machine_tells_addresses_whatever_the_environment_says(
+    key: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "198.51.100.7")  # a variable of uvicorn's
+    http = serve(trust_proxy=True)
+
+    def guess_from(address: str) -> int:
+        headers = {"X-API-Key": "hf_guess", "X-Forwarded-For": address}
+        return http.call("GET", READ, headers=headers).status_code
+
+    assert [guess_from("203.0.113.5") for _ in range(11)] == [401] * 10 + [429]
+    assert guess_from("203.0.113.6") == 401
+
+
 def test_an_address_gets_its_tries_back_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("holdfast.server.tries.monotonic", lambda: now)
@@ -350,6 +364,19 @@ def test_an_address_gets_its_tries_back_one_by_one(monkeypatch: pytest.MonkeyPat
     assert too_soon == 1
     assert again == [None, 6]
     assert tries.take("there") is None
+
+
+def test_who_changes_addresses_within_a_network_has_no_more_tries() -> None:
+    tries = Tries()
+
+    refused = [tries.take(f"2001:db8:1:2::{number:x}") for number in range(12)]
+
+    assert [pause is None for pause in refused] == [True] * 10 + [False] * 2
+    assert not tries.are_left("2001:db8:1:2:ffff::1")
+    assert tries.are_left("2001:db8:1:3::1")
+    for number in range(10):
+        assert tries.take(f"::ffff:192.0.2.{number}") is None
+    assert tries.are_left("192.0.2.1")
 
 
 def test_only_so_many_addresses_are_remembered() -> None:

@@ -218,6 +218,37 @@ def test_a_chunked_body_is_taken(http: Caller, engine: Holdfast) -> None:
     assert engine.queue_stats("orders").ready == 1
 
 
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        pytest.param(CHUNKED + b"0\r\n" + b"X: y\r\n" * 20_000, id="trailers"),
+        pytest.param(CHUNKED + b"0\r\nX: " + b"y" * 140_000, id="one trailer"),
+        pytest.param(CHUNKED + b"1;" + b"y" * 140_000, id="what a chunk says of itself"),
+    ],
+)
+def test_what_is_beside_a_body_has_the_limit_of_a_head(refusing: Caller, endless: bytes) -> None:
+    with connected(refusing) as connection:
+        with suppress(ConnectionResetError, BrokenPipeError):
+            for place in range(0, len(endless), 10_000):
+                connection.sendall(endless[place : place + 10_000])
+        assert refused(all_of(connection)) == (431, "QH917")
+
+
+def test_a_trailer_is_no_header(http: Caller, engine: Holdfast) -> None:
+    engine.create_queue("orders")
+    trailer = b"Idempotency-Key: late\r\nConnection: close\r\n\r\n"
+    body = b"%x\r\n%b\r\n0\r\n" % (len(ONE), ONE)
+    head = HEAD + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+
+    answers = [said_to(http, head + body + trailer) for _ in range(2)]
+
+    assert [parted(answer)[0] for answer in answers] == [201, 201]
+    assert engine.queue_stats("orders").ready == 2
+
+
 def test_a_request_to_another_protocol_is_answered_in_http(http: Caller, engine: Holdfast) -> None:
     engine.create_queue("orders")
     upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"

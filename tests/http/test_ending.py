@@ -257,6 +257,21 @@ def test_workers_end_when_their_supervisor_is_killed(serve_process: ServeProcess
     assert alive == []
 
 
+def test_workers_whose_supervisor_is_killed_while_they_start_end_too(serve_process: ServeProcess) -> None:
+    server = serve_process("--workers", "2")
+    supervisor = psutil.Process(server.process.pid)
+    started = eventually(
+        lambda: found if len(found := supervisor.children()) == 3 else [],  # what Python itself starts, too
+        what="it starts workers",
+        timeout=PATIENCE,
+    )
+
+    server.process.kill()
+
+    _, alive = psutil.wait_procs(started, timeout=PATIENCE)
+    assert alive == []
+
+
 def test_up_ends_its_streams_too(empty_database_url: str, tmp_path: Path) -> None:
     words = ("up", "--demo", "--json", "--port", "0")
     with started(*words, cwd=tmp_path, database_url=empty_database_url) as process:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast import Holdfast
 from tests.fix_http import Caller
+from tests.waiting import eventually
 
 ORDERS = "/v1/queues/orders"
 MESSAGES = ORDERS + "/messages"
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
+WAITING = (
+    "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+)
 ROOT = "0d3f5e0e-6a53-4f5b-9c0e-0a1b2c3d4e5f"
 
 
@@ -238,3 +244,30 @@ def test_messages_are_deleted_by_their_key(orders: Caller, key: str) -> None:
 
     assert orders.ok("POST", ORDERS + "/keys/discard", {"key": key}) == {"ids": [id]}
     assert orders.ok("POST", ORDERS + "/keys/discard", {"key": key}) == {"ids": []}
+
+
+def test_a_message_that_expired_in_year_one_can_be_looked_at(orders: Caller) -> None:
+    long_ago = "0001-01-01T00:00:00+14:00"  # in UTC, the year before, which Python does not have
+    (id,) = send(orders, {"payload": 1, "expires_at": long_ago})
+
+    (found,) = orders.ok("GET", MESSAGES + "?state=ready")["messages"]
+    assert found["id"] == id
+    assert found["expires_at"] < TOMORROW.isoformat()
+
+
+def test_who_waits_for_an_open_transaction_keeps_no_neighbours_waiting(
+    orders: Caller, engine: Holdfast, conn: psycopg.Connection[Any]
+) -> None:
+    def send_of(key: str) -> list[str]:
+        with orders.with_key(None) as caller:
+            return send(caller, {"payload": 1, "ordering_key": key})
+
+    with ThreadPoolExecutor(2) as pool:
+        with engine.transaction() as transaction:
+            transaction.send("orders", 1, ordering_key="kept")
+            kept = [pool.submit(send_of, "kept") for _ in range(2)]
+            eventually(lambda: conn.execute(WAITING).fetchone() == (2,), what="both wait")
+            for number in range(10):
+                send_of(f"other {number}")
+            assert not any(waiting.done() for waiting in kept)
+        assert all(waiting.result() for waiting in kept)

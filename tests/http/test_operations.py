@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,12 +10,26 @@ import pytest
 
 from holdfast import Holdfast, __version__
 from holdfast.server.app import endpoints
+from holdfast.server.service import Service
+from holdfast.server.settings import Settings
 from tests.fix_http import Caller
 
 
 def test_the_process_and_its_database_answer(http: Caller) -> None:
     assert http.ok("GET", "/healthz") == {"status": "ok", "version": __version__}
     assert http.ok("GET", "/readyz") == {"status": "ready", "version": __version__}
+
+
+async def test_however_many_ask_whether_it_is_ready_one_connection_will_do(database_url: str) -> None:
+    settings = Settings(database_url=database_url, upkeep=0, listen=False)
+    async with Service(settings).running() as service:
+        asking = asyncio.gather(*(service.reach() for _ in range(100)))
+        most = 0
+        while not asking.done():
+            most = max(most, service.engine.connections.figures()["lent"])
+            await asyncio.sleep(0)
+
+    assert most == 1
 
 
 def test_the_time_is_the_database_s(http: Caller) -> None:

@@ -20,11 +20,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.server import claims, connections
+from holdfast.server import claims, configs, connections
 from tests.cli.conftest import PATIENCE, PROGRAM, environment, execute
 from tests.fix_database import Connect
 from tests.fix_http import Caller, Serve
 from tests.fix_proxy import Proxy
+from tests.http.streams import Stream
 from tests.waiting import eventually
 
 Conn = psycopg.Connection[Any]
@@ -53,6 +54,11 @@ def status(caller: Caller, path: str = "/readyz") -> int:
     return caller.call("GET", path).status_code
 
 
+def claims_waiting(caller: Caller) -> float:
+    figures = caller.call("GET", "/metrics").text
+    return float(figures.partition("\nholdfast_claims_waiting ")[2].partition("\n")[0])
+
+
 def comes_back(caller: Caller) -> None:
     """It is ready by itself, and from then on stays so."""
     eventually(lambda: status(caller) == 200, what="it is ready again")
@@ -77,6 +83,31 @@ def test_without_a_database_all_is_refused_but_the_question_of_health(far: Calle
 def test_a_database_that_was_gone_for_a_moment_leaves_no_dead_connections(far: Caller, proxy: Proxy) -> None:
     proxy.restart()
 
+    comes_back(far)
+
+
+def test_who_waits_is_told_also_where_a_queue_s_configuration_is_looked_up_just_then(
+    serve: Serve, orders: Conn, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(configs, "FRESH_SECONDS", 0.0)
+    far = serve(database_url=proxy.url)
+    with (
+        ThreadPoolExecutor(1) as pool,
+        far.with_key(None) as another,
+        Stream(far, "orders") as stream,
+    ):
+        waiting = pool.submit(another.call, "POST", "/v1/queues/orders/claim", {"wait": 20})
+        eventually(lambda: claims_waiting(far) == 2, what="both wait")
+        assert stream.event() == ("retry", "1000")
+        proxy.stop()
+
+        event = stream.event()
+        assert event is not None
+        assert event[0] == "error"
+        assert event[1]["error"]["code"] in {"QH930", "QH932"}
+        assert stream.event() is None
+        assert waiting.result().status_code == 503
+    proxy.start()
     comes_back(far)
 
 
@@ -186,14 +217,13 @@ def test_who_finds_all_connections_in_use_is_refused_after_a_while(
     small.ok("GET", "/readyz")
     other = connect(autocommit=False)
     other.execute("select holdfast.send('orders', '1', key => 'same')")
-    blocked = {"messages": [{"payload": 2, "key": "same"}]}
 
     with ThreadPoolExecutor(1) as pool:
-        holding = pool.submit(small.call, "POST", "/v1/queues/orders/messages", blocked)
+        holding = pool.submit(small.call, "POST", "/v1/queues/orders/keys/discard", {"key": "same"})
         eventually(lambda: sleepers(orders, 1), what="the only connection is in use")
         error = small.refused("GET", "/v1/queues/orders/stats", status=503, code="QH930")
         other.rollback()
-        assert holding.result(PATIENCE).status_code == 201
+        assert holding.result(PATIENCE).status_code == 200
 
     assert error["message"] == "no connection to the database is free"
     small.ok("GET", "/v1/queues/orders/stats")

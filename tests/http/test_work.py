@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from holdfast import Holdfast
+from holdfast.server.service import Service
+from holdfast.server.settings import Settings
+from holdfast.server.streams import Stream as WorkStream
 from tests.fix_http import Caller, Serve, ServeProcess
 from tests.http.streams import Stream
 from tests.waiting import eventually
@@ -90,6 +94,25 @@ def test_a_lease_that_runs_out_makes_room(http: Caller, engine: Holdfast) -> Non
         first, again = stream.message(), stream.message()
 
     assert (again["id"], again["deliveries"]) == (first["id"], 2)
+
+
+async def test_no_token_is_remembered_for_longer_than_its_stream(database_url: str, engine: Holdfast) -> None:
+    engine.create_queue("orders")
+    engine.send("orders", 1)
+    async with Service(Settings(database_url=database_url)).running() as service:
+        stream = WorkStream(service, "orders", 2, timedelta(milliseconds=200), None, nobody_minds)
+        await stream.begin()
+        events = stream.events()
+        said = [await anext(events) for _ in range(3)]
+        await events.aclose()  # type: ignore[attr-defined]  # it is a generator
+        stream.close()
+
+        assert [event[:12] for event in said] == [b"retry: 1000\n", b"event: messa", b"event: messa"]
+        assert len(service.streams) == 0
+
+
+async def nobody_minds() -> None:
+    """Whoever has the stream may go on."""
 
 
 def test_an_extended_lease_holds_on(http: Caller, engine: Holdfast) -> None:

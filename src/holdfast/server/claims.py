@@ -179,7 +179,6 @@ class Desk:
         try:
             while self._waiting:
                 self._news.clear()
-                await self._gather()
                 await self._round()
                 if self._waiting:
                     await self._sleep()
@@ -195,6 +194,11 @@ class Desk:
 
     async def _round(self) -> None:
         """One claim for all who wait."""
+        try:
+            await self._gather()
+        except Exception as error:
+            await self._refuse(self._cohort(), error)
+            return
         cohort = self._cohort()
         if not cohort:
             return

@@ -14,7 +14,7 @@ from typing import Generic, TypeAlias, TypeVar
 from opentelemetry.trace import Span
 
 from .traces import Told, current_span, followed
-from .trouble import may_be_of_one
+from .trouble import crowded, is_held_up, may_be_of_one
 
 I = TypeVar("I")  # noqa: E741 - an item
 A = TypeVar("A")
@@ -24,6 +24,9 @@ Weigh = Callable[[I], int]
 Call = Callable[[K, Sequence[I]], Awaitable[Sequence[A]]]
 Measure = Callable[[float], None]
 Batch: TypeAlias = list[tuple[I, asyncio.Future[A], Span | None]]
+
+MOST_ASIDE = 2  # calls, and so connections, for items that somebody else keeps waiting
+ASIDE_SECONDS = 5.0  # for one of these
 
 
 class Coalescer(Generic[K, I, A]):
@@ -39,11 +42,16 @@ class Coalescer(Generic[K, I, A]):
         apart: bool = True,
         measure: Measure | None = None,
         told: Told[K] | None = None,
+        patient: Call[K, I, A] | None = None,
     ) -> None:
         """apart: whether the items of a call that failed are tried one by one; no use if none can be bad.
-        measure: is told how many items each call has; told: of each call that was made for spans."""
+        measure: is told how many items each call has; told: of each call that was made for spans.
+        patient: does what the call would not wait for any longer, beside the lane, so that others go on."""
         self._measure = measure
         self._told = told
+        self._patient = patient
+        self._aside: set[asyncio.Task[None]] = set()
+        self._room_aside = asyncio.Semaphore(MOST_ASIDE)
         self._apart = apart
         self._call = call
         self._weigh = weigh
@@ -91,30 +99,54 @@ class Coalescer(Generic[K, I, A]):
         if self._measure is not None:
             self._measure(len(batch))
         try:
-            answers = await self._asked(key, batch)
+            answers = await self._asked(self._call, key, batch)
         except Exception as error:
-            # Where the outcome is not known (a lost connection) a repetition could send twice.
-            if len(batch) == 1 or not self._apart or not may_be_of_one(error):
-                fail(batch, error)
-                return
-            for one in batch:
-                await self._answer(key, [one])
+            await self._try_apart(key, batch, error)
         except BaseException as error:
             fail(batch, error)
             raise
         else:
-            for (_, future, _), answer in zip(batch, answers, strict=True):
-                if not future.done():
-                    future.set_result(answer)
+            answer_all(batch, answers)
 
-    async def _asked(self, key: K, batch: Batch[I, A]) -> Sequence[A]:
+    async def _asked(self, call: Call[K, I, A], key: K, batch: Batch[I, A]) -> Sequence[A]:
         """One call, which whoever is interested is told of if it was made for spans."""
         items = [item for item, _, _ in batch]
         spans = [span for _, _, span in batch if span is not None]
         if self._told is None or not spans:
-            return await self._call(key, items)
+            return await call(key, items)
         with followed(self._told, key, spans):
-            return await self._call(key, items)
+            return await call(key, items)
+
+    async def _try_apart(self, key: K, batch: Batch[I, A], error: Exception) -> None:
+        """Find out whose fault an error is. Where the outcome is not known (a lost connection) a repetition
+        could send twice."""
+        held_up = self._patient is not None and is_held_up(error)
+        if len(batch) == 1 and held_up:
+            self._aside.add(task := asyncio.create_task(self._wait(key, batch)))
+            task.add_done_callback(self._aside.discard)
+        elif len(batch) == 1 or not self._apart or not (held_up or may_be_of_one(error)):
+            fail(batch, error)
+        else:
+            for one in batch:
+                await self._answer(key, [one])
+
+    async def _wait(self, key: K, batch: Batch[I, A]) -> None:
+        """Do for one item what takes long, once there is room for that."""
+        assert self._patient is not None
+        try:
+            async with asyncio.timeout(ASIDE_SECONDS):
+                await self._room_aside.acquire()
+        except TimeoutError:
+            fail(batch, crowded())
+            return
+        try:
+            answers = await self._asked(self._patient, key, batch)
+        except Exception as error:
+            fail(batch, error)
+        else:
+            answer_all(batch, answers)
+        finally:
+            self._room_aside.release()
 
 
 class _Lane(Generic[I, A]):
@@ -126,6 +158,13 @@ class _Lane(Generic[I, A]):
         self.waiting: deque[tuple[I, asyncio.Future[A], Span | None]] = deque()
         self.running = 0
         self.tasks: set[asyncio.Task[None]] = set()
+
+
+def answer_all(batch: Batch[I, A], answers: Sequence[A]) -> None:
+    """Give everybody in a batch the answer."""
+    for (_, future, _), answer in zip(batch, answers, strict=True):
+        if not future.done():
+            future.set_result(answer)
 
 
 def fail(batch: Batch[I, A], error: BaseException) -> None:

@@ -25,6 +25,8 @@ BACKLOG = 2048
 IDLE_SECONDS = 30  # how long a connection may stay without a request
 TICK_SECONDS = 0.05
 
+THIS_MACHINE = ("127.0.0.0/8", "::1", "::ffff:127.0.0.0/104")
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -85,9 +87,10 @@ class HttpServer(uvicorn.Server):
 class WorkerServer(HttpServer):
     """One of several processes: its supervisor tells it when to end, or does so by being gone."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, supervisor: int) -> None:
+        """supervisor: its process; asked for here, it might be gone already."""
         super().__init__(settings)
-        self._supervisor = os.getppid()
+        self._supervisor = supervisor
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End in order, however often it is told: systemd tells it, and so does the supervisor."""
@@ -116,6 +119,7 @@ def uvicorn_config(app: Starlette, settings: Settings, **options: Any) -> uvicor
         server_header=False,
         date_header=False,
         proxy_headers=settings.trust_proxy,
+        forwarded_allow_ips=list(THIS_MACHINE),  # uvicorn has a variable of its own for it
         backlog=BACKLOG,
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=settings.grace,  # type: ignore[arg-type]  # fractions will do

@@ -39,6 +39,7 @@ class Protocol(HttpToolsProtocol):
         self._running: RequestResponseCycle | None = None
         self._refusal: HoldfastError | None = None
         self._received = 0  # bytes since the last request was complete
+        self._beside = 0  # of these, since the last of a body: chunks have heads, and trailers behind them
         self._begun = False  # a request has begun, and is not complete
         self._in_body = False
         self._waiting: asyncio.TimerHandle | None = None  # for the rest of a request
@@ -61,12 +62,13 @@ class Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """They say something. A request that comes whole, as most do, needs no timer."""
         self._received += len(data)
+        self._beside += len(data)
         super().data_received(data)
         if self.transport.is_closing():
             return
         if not (self._begun or self._received):
             self._rest()
-        elif not self._in_body and self._received > HEAD_BYTES:
+        elif self._beside > HEAD_BYTES:
             self.refuse(head_too_large())
         elif self._waiting is None:
             self._expect(self._patience.body if self._in_body else self._patience.head)
@@ -75,6 +77,11 @@ class Protocol(HttpToolsProtocol):
         """A request begins."""
         self._begun = True
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A line of its head. One of a trailer counts for nothing: who calls was decided before it came."""
+        if not self._in_body:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Its head is whole."""
@@ -85,11 +92,16 @@ class Protocol(HttpToolsProtocol):
         self._in_body = True
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        """A piece of its body."""
+        self._beside = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         """It is whole."""
         self._rest()
         self._begun = self._in_body = False
-        self._received = 0
+        self._received = self._beside = 0
         super().on_message_complete()
 
     def pause_writing(self) -> None:

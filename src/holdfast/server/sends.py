@@ -22,6 +22,13 @@ WIDTH = 2  # calls of a queue at once: one may write while the other waits for t
 
 SEND_BATCH = b"select holdfast.send_batch(queue => %s, payloads => %s::text[]::jsonb[], alone => true)"
 SEND_MANY = b"select holdfast.send_many(queue => %s, messages => %s::text::jsonb, alone => true)"
+# Whoever has sent with one of these keys, and not committed yet, is waited for: not for long, since others
+# wait in the same call, or behind it.
+IN_HASTE = (
+    b"with haste as materialized (select set_config('lock_timeout', %s, true)) " + SEND_MANY + b" from haste"
+)
+HASTE, GREATER_HASTE = "200ms", "50ms"  # of several requests, of one
+
 
 encode = msgspec.json.Encoder().encode
 
@@ -34,7 +41,13 @@ class Sends:
         self._meters = meters
         self._traces = traces
         self._coalescer: Coalescer[tuple[str, bool], list[NewMessage], list[int]] = Coalescer(
-            self._send, weigh=len, most=MOST, width=WIDTH, measure=meters.batches("send"), told=self._told
+            self._send,
+            weigh=len,
+            most=MOST,
+            width=WIDTH,
+            measure=meters.batches("send"),
+            told=self._told,
+            patient=self._send_patiently,
         )
 
     async def send(self, queue: str, messages: list[NewMessage]) -> list[int]:
@@ -54,13 +67,20 @@ class Sends:
         ids = await (self._send_plain if plain else self._send_any)(queue, requests)
         return split(ids, [len(messages) for messages in requests])
 
+    async def _send_patiently(
+        self, key: tuple[str, bool], requests: Sequence[list[NewMessage]]
+    ) -> list[list[int]]:
+        (messages,) = requests
+        return [await self._call("send_many", SEND_MANY, [key[0], encode(messages).decode()])]
+
     async def _send_plain(self, queue: str, requests: Sequence[list[NewMessage]]) -> list[int]:
         payloads = [str(cast(Raw, message.payload), "utf-8") for messages in requests for message in messages]
         return await self._call("send_batch", SEND_BATCH, [queue, payloads])
 
     async def _send_any(self, queue: str, requests: Sequence[list[NewMessage]]) -> list[int]:
         together = [message for messages in requests for message in messages]
-        return await self._call("send_many", SEND_MANY, [queue, encode(together).decode()])
+        haste = GREATER_HASTE if len(requests) == 1 else HASTE
+        return await self._call("send_many", IN_HASTE, [haste, queue, encode(together).decode()])
 
     async def _call(self, verb: str, statement: bytes, parameters: list[Any]) -> list[int]:
         rows = await self._engine.fetch(verb, statement, parameters, scalar(list))

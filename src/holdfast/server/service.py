@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import groupby
 from operator import attrgetter
@@ -18,6 +18,7 @@ from holdfast.client import Delivery, HoldfastError, UnavailableError
 from .auth import Door
 from .bulletin import Bulletin
 from .claims import Desks
+from .coalesce import Coalescer
 from .configs import Configs
 from .engine import Engine
 from .figures import Figures
@@ -35,6 +36,7 @@ GAUGE_SECONDS = 1.0
 LAST_SECONDS = 2.0  # for each call of the database while it ends
 END_SECONDS = 5.0  # for releases, when everything else has ended
 TICK_SECONDS = 0.02
+MOST_ASKERS = 10_000  # whether the database answers, in one call
 RELEASE_TRIES, RELEASE_PAUSE_SECONDS = 60, 1.0
 
 logger = logging.getLogger("holdfast.server")
@@ -68,6 +70,10 @@ class Service:
             Bulletin(settings.listen_url or settings.database_url, self.engine.connections.suspect)
             if settings.listen
             else None
+        )
+        # Anybody may ask, without a key: however many do, it is one call at a time.
+        self._asking: Coalescer[None, None, None] = Coalescer(
+            self._ask, weigh=lambda _: 1, most=MOST_ASKERS, apart=False
         )
         self.leaving = False  # it is about to end: whoever can is to ask another server
         self.ending = asyncio.Event()
@@ -152,6 +158,14 @@ class Service:
         """One that is about to go down is not ready for more."""
         if self.leaving:
             raise ending()
+
+    async def reach(self) -> None:
+        """Refuse if the database does not answer."""
+        await self._asking.submit(None, None)
+
+    async def _ask(self, _: None, askers: Sequence[None]) -> Sequence[None]:
+        await self.engine.now()
+        return askers
 
     async def limit(self, what: str, queue: str) -> None:
         """Count a request against the queue's own limit, if it has one."""

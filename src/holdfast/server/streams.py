@@ -41,6 +41,10 @@ class Streams:
         self.open: set[Stream] = set()
         self._by_token: dict[int, Stream] = {}
 
+    def __len__(self) -> int:
+        """How many tokens are remembered."""
+        return len(self._by_token)
+
     def settled(self, verb: str, queue: str, token: int, ids: list[int]) -> None:
         """Somebody settled messages through this process."""
         stream = self._by_token.get(token)
@@ -139,6 +143,8 @@ class Stream:
                 wait=wait,
             )
             operation.concerns(deliveries)
+        # One that is here for a second time was held under a token that holds it no more.
+        self.drop([delivery.id for delivery in deliveries])
         for delivery in deliveries:
             self._held[delivery.id] = delivery
             self._service.streams.hold(delivery.token, self)

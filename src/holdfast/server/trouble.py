@@ -13,6 +13,7 @@ GONE = ("08", "57P", "53300", "25006")
 REFUSED = ("57P03", "53300", "25006")
 # Out of memory or disk, a lock that was not to be had, too long: rolled back, and perhaps better later.
 MOMENTARY = ("53", "55P03", "57014")
+HELD_UP = "55P03"
 NO_CONNECTION = (PoolTimeout, PoolClosed, TooManyRequests)
 
 AGAIN = "Ask again; with an idempotency key a message is not sent twice."
@@ -32,6 +33,11 @@ def is_momentary(error: BaseException) -> bool:
     if isinstance(error, NO_CONNECTION):
         return True
     return isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith(MOMENTARY)
+
+
+def is_held_up(error: BaseException) -> bool:
+    """Whether nothing has happened, since somebody else keeps what it takes."""
+    return isinstance(error, psycopg.Error) and error.sqlstate == HELD_UP
 
 
 def may_be_of_one(error: BaseException) -> bool:
@@ -67,6 +73,12 @@ def unavailable(error: BaseException) -> UnavailableError | None:
 def away() -> UnavailableError:
     """What to answer while it is known that there is no database: nothing is even tried."""
     return UnavailableError("QH930", "the database does not answer", "Nothing was done.", "Ask again.")
+
+
+def crowded() -> UnavailableError:
+    """What to answer where too many wait already for somebody else's transaction."""
+    detail = "Another transaction keeps what this takes, and others wait for it already. Nothing was done."
+    return UnavailableError("QH930", "the database cannot do this now", detail, "Ask again.")
 
 
 def interrupted() -> OutcomeUnknownError:

@@ -90,7 +90,7 @@ class Workers:
 
     def _hire(self) -> None:
         while len(self._workers) < self._count:
-            process = SPAWN.Process(target=work, args=(self._settings, self._listener))
+            process = SPAWN.Process(target=work, args=(self._settings, self._listener, os.getpid()))
             process.start()
             self._workers.append(Worker(process))
 
@@ -146,8 +146,8 @@ def counted_together() -> Iterator[None]:
                 os.environ[FOLDER_VARIABLE] = before
 
 
-def work(settings: Settings, listener: socket.socket) -> None:
+def work(settings: Settings, listener: socket.socket, supervisor: int) -> None:
     """What a worker does."""
     configure(settings.log_format, settings.log_level)
     export()
-    WorkerServer(settings).run(sockets=[listener])
+    WorkerServer(settings, supervisor).run(sockets=[listener])

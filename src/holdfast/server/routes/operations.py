@@ -27,7 +27,7 @@ async def healthz(call: Call[None]) -> object:
 async def readyz(call: Call[None]) -> object:
     """The database answers too: this server can do its work."""
     call.service.refuse_if_leaving()
-    await call.service.engine.now()
+    await call.service.reach()
     return Health("ready", __version__)
 
 

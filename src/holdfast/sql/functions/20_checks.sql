@@ -224,6 +224,7 @@ begin
     perform holdfast._fail('QH206', 'the time to live is out of range', format('Got %s.', coalesce(ttl::text, expires_at::text)),
       'A message can live from a moment to 10 years.');
   end if;
-  return coalesce(expires_at, at + ttl, at + default_ttl);
+  -- Past is past; but not every client can read a year before the first.
+  return coalesce(case when expires_at is not null then greatest(expires_at, at - interval '10 years') end, at + ttl, at + default_ttl);
 end $$;
 comment on function holdfast._expires_at is 'When a message expires; null: never';
