@@ -18,7 +18,7 @@ MODES = ("none", "backward", "forward", "full")
 KINDS = ("json", "avro")
 
 
-def misfit(schema: InForce, payload: str | bytes | None, *, with_body: bool) -> Misfit | None:
+def misfit(schema: InForce, payload: str | bytes | None, with_body: bool) -> Misfit | None:
     """What is wrong with a message."""
     if with_body:
         return NO_BODY
