@@ -22,6 +22,7 @@ from holdfast import (
     LogStats,
     PipelineRun,
     QueueInfo,
+    QueueSchema,
     QueueStats,
     Record,
     Redriven,
@@ -55,7 +56,7 @@ FOR_BULK_ONLY |= {"archived"}
 # For servers, which let callers in and claim for many of them at once: holdfast.server calls them itself.
 FOR_SERVERS_ONLY = {"find_key", "begin_login", "touch_keys", "has_keys", "claim_cohort", "maintain_in_turn"}
 FOR_SERVERS_ONLY |= {"queue_info"}
-OF_THE_CLIENT_ONLY = {"close", "transaction", "bulk_send"}
+OF_THE_CLIENT_ONLY = {"bulk_send", "check_schema", "close", "transaction"}
 FILLED_IN_BY_THE_CLIENT = {"alone", "prefix", "hash"}
 WAITING = {"wait"}
 
@@ -125,6 +126,8 @@ def test_arguments_without_a_default_are_those_that_may_not_be_none(conn: psycop
         (LogStats, "select * from holdfast.log_stats('log')"),
         (Allowance, "select * from holdfast.take_rate('a', 1)"),
         (ApiKey, "select * from holdfast.keys()"),
+        (QueueSchema, "select * from holdfast.queue_schema('q')"),
+        (QueueSchema, "select * from holdfast.schema_versions('q')"),
     ],
 )
 def test_values_have_the_columns_of_their_functions(

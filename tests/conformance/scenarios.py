@@ -61,12 +61,25 @@ async def strict_with_messages(client: AsyncHoldfast, queue: str) -> None:
     await client.configure_queue(queue, {"ordering": "strict"})
 
 
+async def narrow_a_schema(client: AsyncHoldfast, queue: str) -> None:
+    await client.set_schema(queue, {"type": ["integer", "string"]})
+    await client.set_schema(queue, {"type": "string"})
+
+
+async def send_what_does_not_fit(client: AsyncHoldfast, queue: str) -> None:
+    await client.set_schema(queue, {"type": "string"})
+    await client.send(queue, 1)
+
+
 SCENARIOS: dict[str, Scenario] = {
     "QH101": lambda client, queue: client.send("nowhere", 1),
     "QH102": create_again,
     "QH103": lambda client, queue: client.create_queue("not a name!"),
     "QH104": lambda client, queue: client.create_queue(f"{queue}.r", {"colour": "red"}),
     "QH105": redrive_without_dead_letters,
+    "QH106": lambda client, queue: client.set_schema(queue, {"type": "text"}),
+    "QH107": lambda client, queue: client.set_schema(queue, {}, expected_version=7),
+    "QH108": narrow_a_schema,
     "QH201": lambda client, queue: client.send(queue, "x" * 1_100_000),
     "QH202": lambda client, queue: client.send(queue, 1, headers={"x": "y" * 70_000}),
     "QH203": lambda client, queue: client.send(queue, 1, body=b"1"),
@@ -80,6 +93,7 @@ SCENARIOS: dict[str, Scenario] = {
     "QH220": lambda client, queue: client.send(queue, 1, key=""),
     "QH221": lambda client, queue: client.send(queue, 1, ordering_key="a"),
     "QH222": same_key_another_payload,
+    "QH240": send_what_does_not_fit,
     "QH301": lambda client, queue: client.claim(queue, 0),
     "QH302": lambda client, queue: client.claim(queue, lease=0.01),
     "QH304": ack_twice_strictly,

@@ -18,7 +18,7 @@ import pytest
 from tests.docs.pages import DOCS, LINK, PAGES, ROOT, anchors, prose, quoted, rows, sections, text_of
 
 README = ROOT / "README.md"
-HOSTS = {"keepachangelog.com", "semver.org", "www.apache.org"}
+HOSTS = {"json-schema.org", "keepachangelog.com", "semver.org", "www.apache.org"}
 HOSTS |= {"holdfast;"}  # what a proxy calls its servers
 FOLDERS = (".ci", "bench", "docs", "examples", "src", "tests", "tools")
 # Parted, so that this file is not found by its own rule.

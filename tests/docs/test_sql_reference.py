@@ -22,7 +22,17 @@ from tests.fix_database import fresh_database
 Conn = psycopg.Connection[Any]
 
 ROLES = ("producer", "consumer", "monitor", "admin")
-TYPES = ("api_key_info", "delivery", "cohort_delivery", "entry", "settlement", "stats", "record", "allowance")
+TYPES = (
+    "api_key_info",
+    "delivery",
+    "cohort_delivery",
+    "entry",
+    "settlement",
+    "stats",
+    "record",
+    "allowance",
+    "schema_info",
+)
 INBOX = "The inbox"
 
 FUNCTIONS: LiteralString = """

@@ -1,6 +1,7 @@
 """Changes of configuration are announced, so that servers forget what they know.
 
-1. Whatever changes a queue for servers notifies on holdfast_config with its name; the defaults with none.
+1. Whatever changes a queue or its schema for servers notifies on holdfast_config with its name; the defaults
+   with none.
 2. What changes nothing, fails or rolls back does not; nor does a queue of which notify is false.
 3. The hot verbs never do: not even where a message dies and its dead-letter queue is made.
 4. notify is the switch for two-phase commit: without it, a change of configuration can be prepared.

@@ -49,6 +49,7 @@ SIGNATURES = {
     "discard": "queue text, ids bigint[]",
     "discard_key": "queue text, key text",
     "drop_queue": "queue text",
+    "drop_schema": "queue text",
     "drop_staged": "run text",
     "end_run": "run_id bigint, state text, figures jsonb?, error text?",
     "extend": "queue text, token bigint, lease interval?, ids bigint[]?, strict boolean = false",
@@ -79,6 +80,7 @@ SIGNATURES = {
     "put_rollups": "queue text, bucket interval, since timestamptz, until timestamptz, rollups jsonb",
     "purge": 'queue text, states text[], "limit" integer = 10000',
     "queue_info": "queue text",
+    "queue_schema": "queue text",
     "queue_stats": "queue text",
     "queues": "",
     "read": 'queue text, after bigint = 0, "limit" integer = 100',
@@ -101,6 +103,7 @@ SIGNATURES = {
     "rollups": "queue text, since timestamptz?, until timestamptz?, bucket interval = '01:00:00'::interval,"
     ' "limit" integer = 1000',
     "runs": 'pipeline text?, "limit" integer = 100',
+    "schema_versions": "queue text",
     "send": "queue text, payload jsonb?, body bytea?, content_type text?, headers jsonb?, priority integer?,"
     " delay interval?, deliver_at timestamptz?, ttl interval?, expires_at timestamptz?, correlation_id uuid?,"
     " tag text?, max_deliveries integer?, ordering_key text?, key text?, idempotency_key text?,"
@@ -117,6 +120,8 @@ SIGNATURES = {
     "send_many": "queue text, messages jsonb, alone boolean = false",
     "send_staged": "queue text, write_id text, stages bigint[], messages bigint",
     "set_clock": "at timestamptz",
+    "set_schema": "queue text, definition jsonb, kind text = 'json'::text, compatibility text?,"
+    " expected_version integer?",
     "sweep": "queue text",
     "take_rate": "limiter text, rate double precision, burst integer?, want integer = 1,"
     " partial boolean = false",
@@ -148,6 +153,7 @@ RESULTS = {
     "discard": "bigint[]",
     "discard_key": "bigint[]",
     "drop_queue": "boolean",
+    "drop_schema": "boolean",
     "drop_staged": "bigint",
     "end_run": "boolean",
     "extend": "holdfast.settlement",
@@ -176,6 +182,7 @@ RESULTS = {
     "pause_queue": "boolean",
     "put_rollups": "integer",
     "purge": "TABLE(purged integer, more boolean)",
+    "queue_schema": "SETOF holdfast.schema_info",
     "queue_stats": "SETOF holdfast.stats",
     "queue_info": "TABLE(paused boolean, created_at timestamptz, config jsonb, effective jsonb)",
     "queues": "TABLE(queue text, paused boolean, created_at timestamptz, config jsonb, effective jsonb)",
@@ -203,6 +210,7 @@ RESULTS = {
     " dead bigint, expired bigint, discarded bigint, nacked bigint, lapsed bigint, moved bigint,"
     " depth bigint, ready bigint, scheduled bigint, blocked bigint, in_flight bigint,"
     " oldest_age interval, exact boolean, waiting jsonb, processing jsonb)",
+    "schema_versions": "SETOF holdfast.schema_info",
     "send": "bigint",
     "scan": "SETOF holdfast.entry",
     "scan_bounds": "TABLE(lo bigint, hi bigint)",
@@ -211,6 +219,7 @@ RESULTS = {
     "send_many": "bigint[]",
     "send_staged": "TABLE(sent bigint, repeated boolean)",
     "set_clock": "void",
+    "set_schema": "integer",
     "sweep": "integer",
     "take_rate": "holdfast.allowance",
     "touch_keys": "void",
@@ -235,6 +244,7 @@ STABLE = {
     "message",
     "open_batches",
     "queue_info",
+    "queue_schema",
     "queue_stats",
     "queues",
     "read_batch",
@@ -244,17 +254,19 @@ STABLE = {
     "scan",
     "scan_bounds",
     "scan_source",
+    "schema_versions",
     "why",
     "writes",
 }
 # now() is inlined into every statement that uses it: a security definer would be called.
 INLINED = {"now"}
-# They read rows of queues, lanes and API keys at most, and no table that grows with the messages.
+# They read rows of queues, schemas, lanes and API keys at most, and no table that grows with the messages.
 CONFIGURING = {
     "configure_defaults",
     "configure_queue",
     "create_key",
     "create_queue",
+    "drop_schema",
     "fast_mode",
     "has_keys",
     "json_errors",
@@ -267,6 +279,7 @@ CONFIGURING = {
     "revoke_key",
     "rotate_key",
     "set_clock",
+    "set_schema",
     "touch_keys",
 }
 PLANNING = ["enable_seqscan=off", "jit=off", "plan_cache_mode=force_generic_plan"]
@@ -512,6 +525,7 @@ def test_volatile_tables_are_unlogged(conn: Conn, table: str) -> None:
         "pipeline_run",
         "rollup",
         "sample",
+        "schema_version",
         "write",
     ],
 )

@@ -26,7 +26,7 @@ from tests.engine.engine import Engine
 Scenario = Callable[[Engine], Any]
 SQL = Path(holdfast.__file__).parent / "sql"
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "errors.md"
-RAISED_BY_CLIENTS = {"QH501", "QH502", "QH503", "QH504"}
+RAISED_BY_CLIENTS = {"QH108", "QH240", "QH501", "QH502", "QH503", "QH504"}
 # tests/http/test_refusals.py has a scenario for each of them.
 RAISED_BY_SERVERS = {code for code, kind in ERRORS.items() if issubclass(kind, RequestError)}
 
@@ -65,6 +65,12 @@ def inserted(columns: str, values: str) -> Scenario:
 
 def rate(**arguments: Any) -> Scenario:
     return lambda engine: engine.rows("take_rate", **{"limiter": "a", "rate": 1} | arguments)
+
+
+def schema(definition: Any, **arguments: Any) -> Scenario:
+    return lambda engine: engine.value(
+        "set_schema", **{"queue": "q"} | arguments, definition=Jsonb(definition)
+    )
 
 
 def new_key(**arguments: Any) -> Scenario:
@@ -287,6 +293,19 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH810", "place", lambda engine: engine.value("register_lake", place="")),
     ("QH811", "other lake", lambda engine: engine.value("open_batch", lake=LAKES[1], queue="kept")),
     ("QH402", "rows", lambda engine: engine.value("open_batch", lake=LAKES[0], queue="kept", limit=0)),
+    ("QH106", "kind", schema({}, kind="xml")),
+    ("QH106", "null kind", schema({}, kind=None)),
+    ("QH106", "number", schema(1)),
+    ("QH106", "no avro", schema(True, kind="avro")),
+    ("QH106", "null", lambda engine: engine.value("set_schema", queue="q", definition=None)),
+    ("QH106", "large", schema({"title": "x" * 262_144})),
+    ("QH106", "compatibility", schema({}, compatibility="sideways")),
+    ("QH107", "another version", schema({}, expected_version=3)),
+    ("QH101", "schema", schema({}, queue="nowhere")),
+    ("QH101", "no queue", schema({}, queue=None)),
+    ("QH101", "drop", call("drop_schema", queue="nowhere")),
+    ("QH101", "in force", call("queue_schema", queue="nowhere")),
+    ("QH101", "versions", call("schema_versions", queue="nowhere")),
     ("QH901", "no name", new_key(name="")),
     ("QH901", "null", new_key(name=None)),
     ("QH901", "spaces", new_key(name="  ")),

@@ -98,6 +98,7 @@ SCENARIOS: dict[str, Callable[[Scene], str]] = {
     "QH922": too_many_guesses,
     "QH923": lambda scene: scene.ask("PATCH", "/v1/queues/orders", {}, headers={"If-Match": '"old"'}),
     "QH924": lambda scene: scene.ask("GET", "/v1/queues/orders/messages/7"),
+    "QH925": lambda scene: scene.ask("GET", "/v1/queues/orders/schema"),
     "QH930": without_a_database,
     "QH931": unforeseen,
     "QH932": cut_off,

@@ -32,9 +32,10 @@ ALLOWED: dict[str, set[str]] = {
     | {"metrics", "read_archive", "rollups", "runs", "samples", "why"},
     "admin": {"configure_defaults", "configure_queue", "create_key", "create_queue", "discard", "discard_key"}
     | {"discard_one", "drop_queue", "keys", "log_delete", "maintain", "pause_queue", "purge", "redrive"}
-    | {"repair", "replay", "resume_queue", "revoke_key", "rotate_key", "sweep", "take_rate", "unblock"},
+    | {"repair", "replay", "resume_queue", "revoke_key", "rotate_key", "sweep", "take_rate", "unblock"}
+    | {"drop_schema", "set_schema"},
 }
-WITH_ANY_KEY = {"docs", "docs_file", "openapi"}
+WITH_ANY_KEY = {"check_schema", "docs", "docs_file", "openapi", "queue_schema", "schema_versions"}
 WITHOUT_A_KEY = {"auth_status", "healthz", "login", "readyz"}
 # Of no queue, and so of all of them.
 OF_ALL_QUEUES = {"configure_defaults", "create_key", "keys", "maintain", "repair", "revoke_key", "rotate_key"}

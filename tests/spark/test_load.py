@@ -227,6 +227,22 @@ def test_bad_rows_are_set_aside_with_their_reasons(run: Run, queue: Engine, tmp_
     assert refused.reason == "priority is out of range: Got 99. [QH204]"
 
 
+def test_rows_that_do_not_fit_the_schema_of_the_queue_are_set_aside(
+    run: Run, queue: Engine, tmp_path: Path
+) -> None:
+    queue.value("set_schema", queue="q", definition={"properties": {"id": {"type": "integer"}}})
+    path = write_lines(tmp_path / "a.jsonl", *numbers(10), {"id": "x"})
+    aside = tmp_path / "aside"
+
+    with pytest.raises(PipelineError, match=r"1 of 11 rows .*payload\.id.*QH240"):
+        loaded(run, path)
+    figures = loaded(run, path, quarantine=str(aside))
+
+    (refused,) = run.spark.read.parquet(str(aside / "refused")).collect()
+    assert (figures["sent"], figures["rejected"]) == (10, 1)
+    assert refused.reason == 'payload.id: "x" is not of type "integer" [QH240]'
+
+
 def test_lines_that_are_no_json_are_refused_by_the_database(run: Run, queue: Engine, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", '{"a": 1}', "{")
 

@@ -75,6 +75,28 @@ def test_a_write_that_is_aborted_leaves_nothing(database_url: str, queue: Engine
     assert (queue.stats()["depth"], staged(queue)) == (0, 0)
 
 
+def test_rows_that_do_not_fit_the_schema_of_the_queue_are_set_aside(
+    database_url: str, queue: Engine, tmp_path: Path
+) -> None:
+    queue.value("set_schema", queue="q", definition={"type": "object", "required": ["id"]})
+    rows: dict[str, list[Any]] = {
+        "payload": ['{"id": 1}', "{", '{"no": 1}', None],
+        "body": [None, None, None, b"x"],
+    }
+    strict = stage(database_url)
+    lenient = stage(database_url, write="v", run="b", quarantine=str(tmp_path))
+
+    with pytest.raises(BadRowsError, match=r'row 3: payload: "id" is a required property \[QH240\]'):
+        strict.fill(batches(rows), 0)
+    lenient.send([lenient.fill(batches(rows), 0)])
+
+    (kept,) = tmp_path.glob("**/*.parquet")
+    reasons = pq.read_table(kept)["reason"].to_pylist()
+    assert payloads(queue.claim(10)) == [{"id": 1}]
+    assert len(reasons) == 3
+    assert any("no bodies" in reason for reason in reasons)
+
+
 BAD: dict[str, list[Any]] = {
     "payload": ["1", "{", '"\0"', "4", '"\\u0000"', "6"],
     "priority": [0, 0, 0, 11, 0, 0],

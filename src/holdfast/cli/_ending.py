@@ -25,8 +25,12 @@ SERVER = frozenset(
     {"httptools", "msgspec", "opentelemetry", "prometheus_client", "starlette", "uvicorn", "uvloop"}
 )
 
+# And the extra schema.
+SCHEMA = frozenset({"fastavro", "jsonschema_rs"})
+
 INSTALL = "Install it with pip install 'holdfast[spark]' (in a checkout: make spark)."
 INSTALL_SERVER = "Install it with pip install 'holdfast[server]'."
+INSTALL_SCHEMA = "Install it with pip install 'holdfast[schema]'."
 
 
 class ExitCode(IntEnum):
@@ -59,9 +63,11 @@ def ended(output: Output) -> Iterator[None]:
         raise typer.Exit(ExitCode.ERROR) from error
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing not in SPARK | SERVER:
+        if missing not in SPARK | SERVER | SCHEMA:
             raise
-        if missing in SPARK:
+        if missing in SCHEMA:
+            output.error(f"a schema is checked with {missing}, which is not installed", hint=INSTALL_SCHEMA)
+        elif missing in SPARK:
             output.error("pipelines need Spark, which is not installed", hint=INSTALL)
         else:
             output.error(f"the HTTP server needs {missing}, which is not installed", hint=INSTALL_SERVER)

@@ -19,6 +19,7 @@ from . import (
     pipeline,
     postgres,
     queue,
+    queue_schema,
     rate,
     schema,
     serve,
@@ -74,6 +75,7 @@ rate.register(app)
 archive.register(app, queue.app)
 app.add_typer(api_key.app, name="key")
 app.add_typer(queue.app, name="queue")
+app.add_typer(queue_schema.app, name="schema")
 app.add_typer(dead.app, name="dead")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")

@@ -17,6 +17,7 @@ from ._errors import (
     HeadersTooLargeError,
     HoldfastError,
     IdempotencyConflictError,
+    IncompatibleSchemaError,
     InternalError,
     InvalidApiKeyError,
     InvalidAppendError,
@@ -44,6 +45,7 @@ from ._errors import (
     InvalidRollupError,
     InvalidRunError,
     InvalidScheduleError,
+    InvalidSchemaError,
     InvalidSequenceError,
     InvalidStateError,
     InvalidTtlError,
@@ -59,6 +61,7 @@ from ._errors import (
     MessageNotFoundError,
     MethodNotAllowedError,
     MigrationError,
+    NoSchemaError,
     NoSuchRouteError,
     NotAcceptableError,
     NotALogError,
@@ -66,6 +69,7 @@ from ._errors import (
     OrderingChangeError,
     OrderingMismatchError,
     OutcomeUnknownError,
+    PayloadMismatchError,
     PayloadTooLargeError,
     PreconditionFailedError,
     QueryError,
@@ -80,6 +84,7 @@ from ._errors import (
     RequestTooLargeError,
     RunError,
     RunInProgressError,
+    SchemaChangedError,
     SchemaError,
     SchemaMissingError,
     SchemaTooNewError,
@@ -96,6 +101,7 @@ from ._errors import (
 from ._json import UnreadableJson
 from ._keys import ApiKey, NewKey
 from ._log_types import Allowance, LogStats, Record
+from ._queue_schema import QueueSchema, SchemaFinding
 from ._sync.client import Holdfast, Transaction
 from ._sync.connect import Client, connect
 from ._sync.http import HttpHoldfast
@@ -150,6 +156,7 @@ __all__ = [
     "HoldfastError",
     "HttpHoldfast",
     "IdempotencyConflictError",
+    "IncompatibleSchemaError",
     "InternalError",
     "InvalidApiKeyError",
     "InvalidAppendError",
@@ -177,6 +184,7 @@ __all__ = [
     "InvalidRollupError",
     "InvalidRunError",
     "InvalidScheduleError",
+    "InvalidSchemaError",
     "InvalidSequenceError",
     "InvalidStateError",
     "InvalidTtlError",
@@ -197,6 +205,7 @@ __all__ = [
     "MigrationError",
     "NewKey",
     "NewMessage",
+    "NoSchemaError",
     "NoSuchRouteError",
     "NotALogError",
     "NotAQueueError",
@@ -204,6 +213,7 @@ __all__ = [
     "OrderingChangeError",
     "OrderingMismatchError",
     "OutcomeUnknownError",
+    "PayloadMismatchError",
     "PayloadTooLargeError",
     "PipelineRun",
     "PreconditionFailedError",
@@ -214,6 +224,7 @@ __all__ = [
     "QueueFullError",
     "QueueInfo",
     "QueueNotFoundError",
+    "QueueSchema",
     "QueueStats",
     "RateError",
     "Record",
@@ -227,7 +238,9 @@ __all__ = [
     "RunError",
     "RunInProgressError",
     "Sample",
+    "SchemaChangedError",
     "SchemaError",
+    "SchemaFinding",
     "SchemaMissingError",
     "SchemaTooNewError",
     "Settlement",

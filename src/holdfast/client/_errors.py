@@ -6,7 +6,10 @@
     │   ├── QueueExistsError            QH102  409
     │   ├── InvalidQueueNameError       QH103  422
     │   ├── InvalidConfigError          QH104  422
-    │   └── InvalidDeadLetterError      QH105  422
+    │   ├── InvalidDeadLetterError      QH105  422
+    │   ├── InvalidSchemaError          QH106  422
+    │   ├── SchemaChangedError          QH107  409
+    │   └── IncompatibleSchemaError     QH108  409
     ├── MessageError
     │   ├── PayloadTooLargeError        QH201  413
     │   ├── HeadersTooLargeError        QH202  413
@@ -23,7 +26,8 @@
     │   ├── IdempotencyConflictError    QH222  409
     │   ├── InvalidWriteError           QH230  422
     │   ├── StagedRowsMissingError      QH231  409
-    │   └── InvalidRepairError          QH232  422
+    │   ├── InvalidRepairError          QH232  422
+    │   └── PayloadMismatchError        QH240  422
     ├── ClaimError
     │   ├── InvalidMaxError             QH301  422
     │   ├── InvalidLeaseError           QH302  422
@@ -81,6 +85,7 @@
         ├── TooManyRequestsError        QH922  429
         ├── PreconditionFailedError     QH923  412
         ├── MessageNotFoundError        QH924  404
+        ├── NoSchemaError               QH925  404
         ├── UnavailableError            QH930  503
         │   └── OutcomeUnknownError     QH932  503
         ├── InternalError               QH931  500
@@ -173,6 +178,27 @@ class InvalidDeadLetterError(QueueError):
 
     name = "invalid_dead_letter"
     http_status = 422
+
+
+class InvalidSchemaError(QueueError):
+    """A definition is no schema of its kind, or too large; or its kind or compatibility is unknown."""
+
+    name = "invalid_schema"
+    http_status = 422
+
+
+class SchemaChangedError(QueueError):
+    """The schema of a queue is not the one that the caller knows."""
+
+    name = "schema_changed"
+    http_status = 409
+
+
+class IncompatibleSchemaError(QueueError):
+    """A new version of a schema does not go with the one before."""
+
+    name = "incompatible_schema"
+    http_status = 409
 
 
 class MessageError(HoldfastError):
@@ -288,6 +314,13 @@ class InvalidRepairError(MessageError):
     """Dead letters cannot be repaired so: an unknown column, or two rows for one of them."""
 
     name = "invalid_repair"
+    http_status = 422
+
+
+class PayloadMismatchError(MessageError):
+    """A message does not fit the schema of its queue."""
+
+    name = "payload_mismatch"
     http_status = 422
 
 
@@ -665,6 +698,13 @@ class MessageNotFoundError(RequestError):
     http_status = 404
 
 
+class NoSchemaError(RequestError):
+    """The queue has no schema."""
+
+    name = "no_schema"
+    http_status = 404
+
+
 class UnavailableError(RequestError):
     """The server or its database cannot be reached, or is shutting down; nothing was done: ask again."""
 
@@ -700,6 +740,9 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH103": InvalidQueueNameError,
         "QH104": InvalidConfigError,
         "QH105": InvalidDeadLetterError,
+        "QH106": InvalidSchemaError,
+        "QH107": SchemaChangedError,
+        "QH108": IncompatibleSchemaError,
         "QH201": PayloadTooLargeError,
         "QH202": HeadersTooLargeError,
         "QH203": InvalidMessageError,
@@ -716,6 +759,7 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH230": InvalidWriteError,
         "QH231": StagedRowsMissingError,
         "QH232": InvalidRepairError,
+        "QH240": PayloadMismatchError,
         "QH301": InvalidMaxError,
         "QH302": InvalidLeaseError,
         "QH303": WrongIsolationError,
@@ -764,6 +808,7 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH922": TooManyRequestsError,
         "QH923": PreconditionFailedError,
         "QH924": MessageNotFoundError,
+        "QH925": NoSchemaError,
         "QH930": UnavailableError,
         "QH931": InternalError,
         "QH932": OutcomeUnknownError,

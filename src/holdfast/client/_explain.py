@@ -16,17 +16,18 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
         "holdfast_producer": frozenset(
             {"send", "send_batch", "send_many", "bulk_send", "fast_mode", "now"}
             | {"open_stage", "check_staged", "json_errors", "send_staged", "drop_staged", "writes"}
-            | {"begin_run", "report_run", "end_run", "runs"}
+            | {"begin_run", "report_run", "end_run", "runs", "queue_schema", "schema_versions"}
         ),
         "holdfast_consumer": frozenset(
             {"claim", "claim_cohort", "next", "ack", "nack", "release", "extend", "held", "holders", "claims"}
             | {"listen", "read", "read_archive", "scan", "scan_bounds", "scan_source", "put_rollups"}
             | {"begin_run", "report_run", "end_run", "runs"}
             | {"log_stats", "browse", "message", "queue_stats", "blocked_keys", "fast_mode", "now"}
+            | {"queue_schema", "schema_versions"}
         ),
         "holdfast_monitor": frozenset(
             {"queue_stats", "queues", "queue_info", "leases", "log_stats", "blocked_keys", "samples"}
-            | {"rollups", "archived", "why", "runs", "now"}
+            | {"rollups", "archived", "why", "runs", "now", "queue_schema", "schema_versions"}
         ),
     }
 )
@@ -39,6 +40,7 @@ CODES: Mapping[str, str] = MappingProxyType(
         "create_queue": "QH104",
         "configure_queue": "QH104",
         "configure_defaults": "QH104",
+        "set_schema": "QH106",
         "redrive": "QH403",
         "send": "QH203",
         "send_batch": "QH203",

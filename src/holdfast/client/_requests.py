@@ -153,6 +153,8 @@ def on_the_wire(verb: str, value: Any) -> Any:
     """An argument in JSON's own types."""
     if isinstance(value, Jsonb):
         return as_json(verb, value)
+    if isinstance(value, list):
+        return [on_the_wire(verb, each) for each in value]
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, bytes):

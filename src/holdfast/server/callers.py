@@ -28,7 +28,7 @@ class Caller:
     def may(self, scope: str, queue: str | None) -> bool:
         """Whether this may be done with a queue; "": with what belongs to none; None: with some queue."""
         if scope == ANY:
-            return True
+            return not queue or self.reaches(queue)
         return (scope in self.scopes or ADMIN in self.scopes) and (queue is None or self.reaches(queue))
 
     def reaches(self, queue: str) -> bool:

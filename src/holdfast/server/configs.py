@@ -9,13 +9,19 @@ from typing import Any
 
 import msgspec
 
+from holdfast.client._queue_schema import InForce
 from holdfast.durations import parse_duration
 
 from .engine import Engine
 
 FRESH_SECONDS = 5.0  # also where no notification comes
 MOST_REMEMBERED = 10_000
-LOOK = b"select effective -> 'claim_window', effective -> 'rate_limits' from holdfast.queue_info(%s)"
+LOOK = b"""
+select i.effective -> 'claim_window', i.effective -> 'rate_limits',
+       s.version, s.kind, s.definition::text, s.compatibility
+from (select %s::text as name) q cross join lateral holdfast.queue_info(q.name) i
+  left join lateral holdfast.queue_schema(q.name) s on true
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,7 @@ class QueueSettings:
 
     claim_window: float = 0.0  # seconds
     rates: dict[str, float] = field(default_factory=dict)  # by send, claim, settle
+    schema: InForce | None = None
 
 
 @dataclass(slots=True)
@@ -40,9 +47,11 @@ class Configs:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._known: OrderedDict[str, Known] = OrderedDict()
+        self._changes = 0
 
     def forget(self, queue: str) -> None:
         """A queue has changed; "" means: perhaps all."""
+        self._changes += 1
         if queue:
             self._known.pop(queue, None)
         else:
@@ -52,7 +61,10 @@ class Configs:
         """The settings of a queue."""
         known = self._known.get(queue)
         if known is None or monotonic() - known.at > FRESH_SECONDS:
-            known = self._known[queue] = Known(await self._look(queue))
+            changes = self._changes
+            known = Known(await self._look(queue))
+            if changes == self._changes:  # else it may be what was there before
+                self._known[queue] = known
             while len(self._known) > MOST_REMEMBERED:
                 self._known.popitem(last=False)
         return known.settings
@@ -68,13 +80,20 @@ class Configs:
 
 def as_settings(cursor: Any) -> Any:
     """A row factory."""
-    return lambda row: QueueSettings(seconds(row[0]), rates(row[1]))
+    return lambda row: QueueSettings(seconds(row[0]), rates(row[1]), schema(*row[2:]))
 
 
 def seconds(window: Any) -> float:
     """A duration, as the configuration has it: seconds or text."""
     given = msgspec.json.decode(window) if window is not None else None
     return parse_duration(str(given)).total_seconds() if given else 0.0
+
+
+def schema(version: int | None, kind: str, definition: str, compatibility: str) -> InForce | None:
+    """The schema in force, if there is one."""
+    if version is None:
+        return None
+    return InForce(version=version, kind=kind, definition=definition, compatibility=compatibility)
 
 
 def rates(limits: Any) -> dict[str, float]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 B = TypeVar("B")
 
 SEND, CONSUME, READ, ADMIN = "send", "consume", "read", "admin"
-ANY = "any"  # whatever a key is for, and whichever queues
+ANY = "any"  # whatever a key is for
 
 
 @dataclass(frozen=True, slots=True)

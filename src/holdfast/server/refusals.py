@@ -13,7 +13,7 @@ WITH_QUEUE = ("QH101", "QH103")  # where the path names one
 WITH_BODY = ("QH911", "QH912", "QH913")
 WITH_QUERY = ("QH911",)
 
-SENDING = "QH201 QH202 QH203 QH204 QH205 QH206 QH207 QH209 QH210 QH220 QH221 QH222 QH604"
+SENDING = "QH106 QH201 QH202 QH203 QH204 QH205 QH206 QH207 QH209 QH210 QH220 QH221 QH222 QH240 QH604"
 CLAIMING = "QH207 QH301 QH302 QH602"
 
 # What the engine refuses beside what holds for all; the codes are explained in docs/errors.md.
@@ -51,6 +51,9 @@ OF_VERBS: Mapping[str, str] = MappingProxyType(
         "read_archive": "QH402 QH411",
         "redrive": "QH105 QH402 QH403 QH602",
         "replay": "QH402 QH411 QH602",
+        "set_schema": "QH106 QH107 QH108",
+        "queue_schema": "QH925",
+        "check_schema": "QH106",
         "read": "QH402 QH603 QH605",
         "log_delete": "QH402 QH603 QH605",
         "log_stats": "QH603",

@@ -10,7 +10,11 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ._outgoing import staging_rows
+from holdfast.client._queue_schema import LOOK, InForce
+from holdfast.client._rows import record
+from holdfast.client._schema_rules import packages
+
+from ._outgoing import staging_rows, text_of
 
 REASON = "reason"  # the column in which a repair says why a dead letter cannot be sent back
 NAMELESS = "id: got nothing; expected that of the dead letter"
@@ -28,8 +32,13 @@ class Intake(Protocol):
         """A batch as rows of the staging table; first: how many came before, and one more."""
         ...
 
-    def refused(self, batch: pa.RecordBatch) -> dict[int, str]:
-        """The rows that cannot be sent, as they say themselves."""
+    def refused(
+        self, connection: psycopg.Connection[Any], batch: pa.RecordBatch, found: pa.RecordBatch
+    ) -> dict[int, str]:
+        """The rows that cannot be sent, as they say themselves, or as the schema of the queue says.
+
+        found: the batch as rows of the staging table.
+        """
         ...
 
     def judged(
@@ -50,9 +59,13 @@ class Sending:
         """Numbered in their order."""
         return staging_rows(batch, stage, _counted(batch, first))
 
-    def refused(self, batch: pa.RecordBatch) -> dict[int, str]:
-        """None."""
-        return {}
+    def refused(
+        self, connection: psycopg.Connection[Any], batch: pa.RecordBatch, found: pa.RecordBatch
+    ) -> dict[int, str]:
+        """Those that do not fit the schema of the queue."""
+        with connection.cursor(row_factory=record(InForce)) as cursor:
+            schema = cursor.execute(LOOK, [self.queue]).fetchone()
+        return {} if schema is None else unfit(schema, found)
 
     def judged(
         self, connection: psycopg.Connection[Any], stage: int, batch: pa.RecordBatch, first: int
@@ -75,7 +88,9 @@ class Replaying:
         """Numbered in their order."""
         return staging_rows(batch, stage, _counted(batch, first))
 
-    def refused(self, batch: pa.RecordBatch) -> dict[int, str]:
+    def refused(
+        self, connection: psycopg.Connection[Any], batch: pa.RecordBatch, found: pa.RecordBatch
+    ) -> dict[int, str]:
         """None."""
         return {}
 
@@ -99,7 +114,9 @@ class Repairing:
         """Numbered by the ids of the dead letters."""
         return staging_rows(batch.select(list(self.columns)), stage, batch["id"])
 
-    def refused(self, batch: pa.RecordBatch) -> dict[int, str]:
+    def refused(
+        self, connection: psycopg.Connection[Any], batch: pa.RecordBatch, found: pa.RecordBatch
+    ) -> dict[int, str]:
         """Those that have a reason, or no id."""
         reasons = batch[REASON]
         nameless = dict.fromkeys(pc.indices_nonzero(batch["id"].is_null()).to_pylist(), NAMELESS)
@@ -118,6 +135,19 @@ class Repairing:
             [self.queue, stage, list(self.columns), self.target, min(places) - 1],
         )
         return {places[id]: reason for id, reason in answer.fetchall()}
+
+
+def unfit(schema: InForce, rows: pa.RecordBatch) -> dict[int, str]:
+    """The rows that do not fit a schema, by their place."""
+    with packages():
+        from holdfast.schemas.judge import misfit
+
+    nothing = [None] * rows.num_rows
+    names = rows.schema.names
+    payloads = text_of(rows, "payload").to_pylist() if "payload" in names else nothing
+    bodies = rows["body"].is_valid().to_pylist() if "body" in names else [False] * rows.num_rows
+    judged = (misfit(schema, *each) for each in zip(payloads, bodies, strict=True))
+    return {place: f"{found.path}: {found.reason} [QH240]" for place, found in enumerate(judged) if found}
 
 
 def _counted(batch: pa.RecordBatch, first: int) -> pa.Array:

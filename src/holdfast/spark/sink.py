@@ -162,7 +162,7 @@ class _Filler:
         first = self._seen + 1
         self._seen += batch.num_rows
         found = self._intake.stored(batch, self._stage, first)
-        refused = unstorable(found) | self._intake.refused(batch)
+        refused = unstorable(found) | self._intake.refused(self._connection, batch, found)
         if not self._ingested(found, refused):
             refused |= self._unreadable(found, refused)
             if not self._ingested(found, refused, last=True):

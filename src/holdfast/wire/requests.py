@@ -40,6 +40,8 @@ Max: TypeAlias = Annotated[int, Meta(ge=SMALLEST, le=MOST_MESSAGES, extra_json_s
 Limited: TypeAlias = Annotated[int, whole(1, 10_000)]
 Config: TypeAlias = Annotated[Raw, Meta(description="Fields to set.", extra_json_schema={"type": "object"})]
 
+Definition: TypeAlias = Annotated[Raw, Meta(description="A JSON Schema, or an Avro schema.")]
+
 
 class Body(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """What every request is: fields that are known, and no other."""
@@ -249,6 +251,24 @@ class LogDelete(Body, kw_only=True):
     tag: Word | None = None
     before: Id | None = None
     limit: Limited | None = None
+
+
+class SetSchema(Body, kw_only=True):
+    """What payloads must look like, and which changes of that are allowed."""
+
+    definition: Definition
+    kind: Word | None = None
+    compatibility: Word | None = None
+    expected_version: Annotated[int, whole(0, LARGEST)] | None = None
+
+
+class CheckSchema(Body, kw_only=True):
+    """Payloads to check; with a definition: by that one, which is compared with the one in force."""
+
+    payloads: Annotated[list[Raw], Meta(max_length=MOST_MESSAGES)] | None = None
+    definition: Definition | UnsetType = UNSET
+    kind: Word | None = None
+    compatibility: Word | None = None
 
 
 class TakeRate(Body, kw_only=True):

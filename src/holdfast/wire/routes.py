@@ -27,12 +27,14 @@ from holdfast.client import (
     PipelineRun,
     Purged,
     QueueInfo,
+    QueueSchema,
     QueueStats,
     Record,
     Redriven,
     Replayed,
     Rollup,
     Sample,
+    SchemaFinding,
     Settlement,
 )
 from holdfast.client._types import Id
@@ -43,6 +45,7 @@ from .answers import Answer, Document, Field, Listing, Single
 QUEUE = "/v1/queues/{queue}"
 MESSAGES = QUEUE + "/messages"
 RECORDS = QUEUE + "/records"
+SCHEMA = QUEUE + "/schema"
 
 DELIVERIES = Listing("messages", Delivery)
 ENTRIES = Listing("messages", Entry)
@@ -130,6 +133,14 @@ ROUTES: Mapping[str, Route] = MappingProxyType(
         "read_archive": get(QUEUE + "/archive", ENTRIES, requests.Archive),
         "redrive": post(QUEUE + "/redrive", Listing("messages", Redriven), requests.Redrive),
         "replay": post(QUEUE + "/replay", Listing("messages", Replayed), requests.Replay),
+        # Schemas
+        "set_schema": change("PUT", SCHEMA, Field("SchemaSet", "version", int), requests.SetSchema),
+        "queue_schema": get(SCHEMA, Single(QueueSchema)),
+        "drop_schema": change("DELETE", SCHEMA, Field("SchemaDropped", "dropped", bool)),
+        "schema_versions": get(SCHEMA + "/versions", Listing("versions", QueueSchema)),
+        "check_schema": post(
+            SCHEMA + "/check", Listing("findings", SchemaFinding), requests.CheckSchema, repeatable=True
+        ),
         # Logs
         "read": get(RECORDS, Listing("records", Record), requests.Read),
         "log_delete": post(RECORDS + "/delete", Field("Deleted", "deleted", int), requests.LogDelete),

@@ -15,7 +15,9 @@ from holdfast.client._calls import call
 from holdfast.client._concurrency import AsyncMessages, async_each
 from holdfast.client._errors import translated
 from holdfast.client._explain import explained
+from holdfast.client._queue_schema import InForce
 from holdfast.client._rows import scalar
+from holdfast.client._schema_rules import refuse_misfit
 from holdfast.client._traces import current_trace
 from holdfast.client._types import NewMessage
 
@@ -28,23 +30,34 @@ async def async_copy_messages(
     chunk: int,
     progress: Callable[[int], object] | None,
     atomic: bool,
+    schema: Callable[[str], Any],
 ) -> int:
-    """Send all messages and return how many."""
+    """Send all messages and return how many; schema: finds the one that they have to fit."""
     if chunk < 1:
         raise ValueError(f"chunk is a number of messages, at least 1, not {chunk}")
     text("queue", queue)
     sent = Tally(progress)
     if atomic:
+        in_force = await schema(queue)
         async with session.transaction() as connection:
             async for part in async_chunks(messages, chunk):
+                refuse_part(in_force, part, sent.total)
                 await async_copy_chunk(connection, queue, part)
                 sent.add(len(part))
     else:
         async for part in async_chunks(messages, chunk):
+            refuse_part(await schema(queue), part, sent.total)
             async with session.transaction() as connection:
                 await async_copy_chunk(connection, queue, part)
             sent.add(len(part))
     return sent.total
+
+
+def refuse_part(schema: InForce | None, part: list[NewMessage], before: int) -> None:
+    """Refuse a message that does not fit; before: how many came before these."""
+    if schema is not None:
+        for nth, message in enumerate(part, before):
+            refuse_misfit(schema, message.payload, message.body, nth)
 
 
 async def async_chunks(messages: AsyncMessages, size: int) -> AsyncIterator[list[NewMessage]]:

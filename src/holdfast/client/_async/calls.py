@@ -19,8 +19,8 @@ class AsyncCalls:
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
 
-    async def _records(self, kind: type[D], verb: str, **arguments: Any) -> list[D]:
+    async def _records(self, kind: type[D], verb: str, /, **arguments: Any) -> list[D]:
         return await self._session.records(kind, verb, arguments)
 
-    async def _value(self, kind: type[T], verb: str, **arguments: Any) -> T:
+    async def _value(self, kind: type[T], verb: str, /, **arguments: Any) -> T:
         return await self._session.value(kind, verb, arguments)

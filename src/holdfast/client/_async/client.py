@@ -24,6 +24,7 @@ from holdfast.client._async.session import (
 from holdfast.client._async.sql_verbs import AsyncSqlVerbs
 from holdfast.client._concurrency import AsyncSignal
 from holdfast.client._json import reader
+from holdfast.client._queue_schema import KnownSchemas
 from holdfast.client._types import Delivery, Duration
 
 FIRST_POLL_SECONDS = 0.05
@@ -39,9 +40,13 @@ class AsyncTransaction(AsyncSqlVerbs):
     """Holdfast's verbs inside one transaction: they take effect with it, or not at all."""
 
     def __init__(
-        self, connection: AsyncConnection[Any], *, parse_float: Callable[[str], Any] = float
+        self,
+        connection: AsyncConnection[Any],
+        *,
+        parse_float: Callable[[str], Any] = float,
+        schemas: KnownSchemas | None = None,
     ) -> None:
-        super().__init__(AsyncConnectionSession(connection, reader(parse_float)))
+        super().__init__(AsyncConnectionSession(connection, reader(parse_float)), schemas)
         self.connection = connection
         self._parse_float = parse_float
 
@@ -49,7 +54,7 @@ class AsyncTransaction(AsyncSqlVerbs):
     async def transaction(self) -> AsyncIterator[AsyncTransaction]:
         """A savepoint: an error inside undoes only what was done inside."""
         async with self._session.transaction() as connection:
-            yield AsyncTransaction(connection, parse_float=self._parse_float)
+            yield AsyncTransaction(connection, parse_float=self._parse_float, schemas=self._schemas)
 
     async def claim(
         self,
@@ -109,7 +114,9 @@ class AsyncHoldfast(AsyncSqlVerbs):
         self._poll = poll
         self._parse_float = parse_float
         where = listen_url or url
-        self._listener = AsyncListener(where) if listen and where is not None else None
+        self._listener = None
+        if listen and where is not None:
+            self._listener = AsyncListener(where, self._schemas.forget)
 
     async def __aenter__(self) -> AsyncHoldfast:
         return self
@@ -138,7 +145,7 @@ class AsyncHoldfast(AsyncSqlVerbs):
         On a connection of the caller's that is in a transaction, it is a savepoint.
         """
         async with self._session.transaction() as connection:
-            yield AsyncTransaction(connection, parse_float=self._parse_float)
+            yield AsyncTransaction(connection, parse_float=self._parse_float, schemas=self._schemas)
 
     async def claim(
         self,

@@ -18,6 +18,7 @@ from holdfast.client._async.session import Reader
 from holdfast.client._concurrency import AsyncDeliveries
 from holdfast.client._errors import (
     MessageNotFoundError,
+    NoSchemaError,
     OutcomeUnknownError,
     RequestError,
     TooManyRequestsError,
@@ -70,7 +71,7 @@ class AsyncHttpSession:
     async def records(self, kind: type[D], verb: str, arguments: Mapping[str, Any]) -> list[D]:
         try:
             return cast("list[D]", await self._call(verb, arguments))
-        except MessageNotFoundError:
+        except (MessageNotFoundError, NoSchemaError):
             return []
 
     async def value(self, kind: type[T], verb: str, arguments: Mapping[str, Any]) -> T:

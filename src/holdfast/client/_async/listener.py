@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import psycopg
@@ -12,14 +12,17 @@ from psycopg import AsyncConnection, sql
 from holdfast.client._concurrency import AsyncBackground, AsyncSignal
 
 RECONNECT_SECONDS = 1.0
+CHANGES = "holdfast_config"
 ATTENTION_SECONDS = 0.5  # a thread looks this often whether it should end
 
 
 class AsyncListener:
     """Listens from the first wait until the client closes, and again after a lost connection."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, changed: Callable[[str], None]) -> None:
+        """changed: is told which queue is no longer as it was, or ""."""
         self._url = url
+        self._changed = changed
         self._channel: str | None = None
         self._signals: dict[str, set[AsyncSignal]] = {}
         self._lock = threading.Lock()
@@ -74,10 +77,13 @@ class AsyncListener:
             self._url, autocommit=True, prepare_threshold=None
         ) as connection:
             await connection.execute(sql.SQL("listen {}").format(sql.Identifier(self._channel or "")))
+            await connection.execute(f"listen {CHANGES}")
             self._wake_all()
+            self._changed("")
             while not self._closing:
                 async for notification in connection.notifies(timeout=ATTENTION_SECONDS):
-                    self._wake(notification.payload)
+                    hear = self._changed if notification.channel == CHANGES else self._wake
+                    hear(notification.payload)
 
     def _wake(self, queue: str) -> None:
         with self._lock:

@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.client._async.bulk import async_copy_messages
+from holdfast.client._async.schema_checks import AsyncCheckedVerbs
 from holdfast.client._async.session import AsyncSqlSession
 from holdfast.client._async.verbs import AsyncVerbs
 from holdfast.client._bulk import COPY_ROWS
 from holdfast.client._calls import unqualified
 from holdfast.client._concurrency import AsyncMessages
+from holdfast.client._queue_schema import KnownSchemas
 from holdfast.client._types import Duration
 
 
 @unqualified
-class AsyncSqlVerbs(AsyncVerbs):
+class AsyncSqlVerbs(AsyncCheckedVerbs, AsyncVerbs):
     """What can be done with queues and messages, over SQL."""
 
     _session: AsyncSqlSession
 
-    def __init__(self, session: AsyncSqlSession) -> None:
+    def __init__(self, session: AsyncSqlSession, schemas: KnownSchemas | None = None) -> None:
+        """schemas: what is known of them already."""
         super().__init__(session)
+        self._schemas = KnownSchemas() if schemas is None else schemas
 
     async def bulk_send(
         self,
@@ -37,7 +41,13 @@ class AsyncSqlVerbs(AsyncVerbs):
         is committed by itself, so that what was sent before an error stays sent.
         """
         return await async_copy_messages(
-            self._session, queue, messages, chunk=chunk, progress=progress, atomic=atomic
+            self._session,
+            queue,
+            messages,
+            chunk=chunk,
+            progress=progress,
+            atomic=atomic,
+            schema=self._schema,
         )
 
     async def fast_mode(self) -> None:

@@ -15,7 +15,9 @@ from holdfast.client._calls import call
 from holdfast.client._concurrency import Messages, each
 from holdfast.client._errors import translated
 from holdfast.client._explain import explained
+from holdfast.client._queue_schema import InForce
 from holdfast.client._rows import scalar
+from holdfast.client._schema_rules import refuse_misfit
 from holdfast.client._sync.session import SqlSession, run
 from holdfast.client._traces import current_trace
 from holdfast.client._types import NewMessage
@@ -29,23 +31,34 @@ def copy_messages(
     chunk: int,
     progress: Callable[[int], object] | None,
     atomic: bool,
+    schema: Callable[[str], Any],
 ) -> int:
-    """Send all messages and return how many."""
+    """Send all messages and return how many; schema: finds the one that they have to fit."""
     if chunk < 1:
         raise ValueError(f"chunk is a number of messages, at least 1, not {chunk}")
     text("queue", queue)
     sent = Tally(progress)
     if atomic:
+        in_force = schema(queue)
         with session.transaction() as connection:
             for part in chunks(messages, chunk):
+                refuse_part(in_force, part, sent.total)
                 copy_chunk(connection, queue, part)
                 sent.add(len(part))
     else:
         for part in chunks(messages, chunk):
+            refuse_part(schema(queue), part, sent.total)
             with session.transaction() as connection:
                 copy_chunk(connection, queue, part)
             sent.add(len(part))
     return sent.total
+
+
+def refuse_part(schema: InForce | None, part: list[NewMessage], before: int) -> None:
+    """Refuse a message that does not fit; before: how many came before these."""
+    if schema is not None:
+        for nth, message in enumerate(part, before):
+            refuse_misfit(schema, message.payload, message.body, nth)
 
 
 def chunks(messages: Messages, size: int) -> Iterator[list[NewMessage]]:

@@ -20,8 +20,8 @@ class Calls:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def _records(self, kind: type[D], verb: str, **arguments: Any) -> list[D]:
+    def _records(self, kind: type[D], verb: str, /, **arguments: Any) -> list[D]:
         return self._session.records(kind, verb, arguments)
 
-    def _value(self, kind: type[T], verb: str, **arguments: Any) -> T:
+    def _value(self, kind: type[T], verb: str, /, **arguments: Any) -> T:
         return self._session.value(kind, verb, arguments)

@@ -16,6 +16,7 @@ from psycopg_pool import ConnectionPool
 from holdfast.client._arguments import seconds
 from holdfast.client._concurrency import Signal
 from holdfast.client._json import reader
+from holdfast.client._queue_schema import KnownSchemas
 from holdfast.client._sync.listener import Listener
 from holdfast.client._sync.session import (
     ConnectionSession,
@@ -39,8 +40,14 @@ NO_WAIT = (
 class Transaction(SqlVerbs):
     """Holdfast's verbs inside one transaction: they take effect with it, or not at all."""
 
-    def __init__(self, connection: Connection[Any], *, parse_float: Callable[[str], Any] = float) -> None:
-        super().__init__(ConnectionSession(connection, reader(parse_float)))
+    def __init__(
+        self,
+        connection: Connection[Any],
+        *,
+        parse_float: Callable[[str], Any] = float,
+        schemas: KnownSchemas | None = None,
+    ) -> None:
+        super().__init__(ConnectionSession(connection, reader(parse_float)), schemas)
         self.connection = connection
         self._parse_float = parse_float
 
@@ -48,7 +55,7 @@ class Transaction(SqlVerbs):
     def transaction(self) -> Iterator[Transaction]:
         """A savepoint: an error inside undoes only what was done inside."""
         with self._session.transaction() as connection:
-            yield Transaction(connection, parse_float=self._parse_float)
+            yield Transaction(connection, parse_float=self._parse_float, schemas=self._schemas)
 
     def claim(
         self,
@@ -108,7 +115,9 @@ class Holdfast(SqlVerbs):
         self._poll = poll
         self._parse_float = parse_float
         where = listen_url or url
-        self._listener = Listener(where) if listen and where is not None else None
+        self._listener = None
+        if listen and where is not None:
+            self._listener = Listener(where, self._schemas.forget)
 
     def __enter__(self) -> Holdfast:
         return self
@@ -137,7 +146,7 @@ class Holdfast(SqlVerbs):
         On a connection of the caller's that is in a transaction, it is a savepoint.
         """
         with self._session.transaction() as connection:
-            yield Transaction(connection, parse_float=self._parse_float)
+            yield Transaction(connection, parse_float=self._parse_float, schemas=self._schemas)
 
     def claim(
         self,

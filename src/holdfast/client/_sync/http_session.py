@@ -18,6 +18,7 @@ from holdfast.client._answers import read_answer, read_delivery, read_refusal
 from holdfast.client._concurrency import Deliveries
 from holdfast.client._errors import (
     MessageNotFoundError,
+    NoSchemaError,
     OutcomeUnknownError,
     RequestError,
     TooManyRequestsError,
@@ -71,7 +72,7 @@ class HttpSession:
     def records(self, kind: type[D], verb: str, arguments: Mapping[str, Any]) -> list[D]:
         try:
             return cast("list[D]", self._call(verb, arguments))
-        except MessageNotFoundError:
+        except (MessageNotFoundError, NoSchemaError):
             return []
 
     def value(self, kind: type[T], verb: str, arguments: Mapping[str, Any]) -> T:

@@ -8,20 +8,24 @@ from collections.abc import Callable
 from holdfast.client._bulk import COPY_ROWS
 from holdfast.client._calls import unqualified
 from holdfast.client._concurrency import Messages
+from holdfast.client._queue_schema import KnownSchemas
 from holdfast.client._sync.bulk import copy_messages
+from holdfast.client._sync.schema_checks import CheckedVerbs
 from holdfast.client._sync.session import SqlSession
 from holdfast.client._sync.verbs import Verbs
 from holdfast.client._types import Duration
 
 
 @unqualified
-class SqlVerbs(Verbs):
+class SqlVerbs(CheckedVerbs, Verbs):
     """What can be done with queues and messages, over SQL."""
 
     _session: SqlSession
 
-    def __init__(self, session: SqlSession) -> None:
+    def __init__(self, session: SqlSession, schemas: KnownSchemas | None = None) -> None:
+        """schemas: what is known of them already."""
         super().__init__(session)
+        self._schemas = KnownSchemas() if schemas is None else schemas
 
     def bulk_send(
         self,
@@ -37,7 +41,15 @@ class SqlVerbs(Verbs):
         `progress` is called after every chunk with the number sent so far. With atomic=False every chunk
         is committed by itself, so that what was sent before an error stays sent.
         """
-        return copy_messages(self._session, queue, messages, chunk=chunk, progress=progress, atomic=atomic)
+        return copy_messages(
+            self._session,
+            queue,
+            messages,
+            chunk=chunk,
+            progress=progress,
+            atomic=atomic,
+            schema=self._schema,
+        )
 
     def fast_mode(self) -> None:
         """Let the open transaction, with all that is in it, not wait for the disk when it commits."""

@@ -13,6 +13,7 @@ from holdfast.client._bulk import as_object, new_message
 from holdfast.client._calls import unqualified
 from holdfast.client._sync.keys import KeyVerbs
 from holdfast.client._sync.logs import LogVerbs
+from holdfast.client._sync.schemas import SchemaVerbs
 from holdfast.client._types import (
     BlockedKey,
     Claim,
@@ -36,7 +37,7 @@ from holdfast.client._types import (
 
 
 @unqualified
-class Verbs(LogVerbs, KeyVerbs):
+class Verbs(LogVerbs, KeyVerbs, SchemaVerbs):
     """What can be done with queues and messages, over some session."""
 
     # Queues

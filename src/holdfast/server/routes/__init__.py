@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from . import claims, documents, keys, logins, logs, messages, operations, queues, reports
+from . import claims, documents, keys, logins, logs, messages, operations, queues, reports, schemas
 
 BOOKS = (
     queues.book,
     messages.book,
     claims.book,
     reports.book,
+    schemas.book,
     logs.book,
     keys.book,
     logins.book,

@@ -7,8 +7,8 @@ Rows come in two shapes, which differ in how a field is reached: text that is JS
     CONTENT   the row as text, if there is a reason
     FILE      where it comes from
 
-What only the queue can judge, such as sizes, priorities and keys, the engine judges when the rows are staged
-(holdfast.check_staged). That is also the place for checks that a queue will bring along.
+What only the queue can judge is judged when the rows are staged: its schema, and by the engine sizes,
+priorities and keys (holdfast.check_staged).
 """
 
 from __future__ import annotations

@@ -512,6 +512,7 @@ begin
     execute format('drop sequence %s', v_queue.throttle);
   end if;
   delete from holdfast.tally t where t.queue_id = v_queue.id;
+  delete from holdfast.schema_version s where s.queue_id = v_queue.id;
   delete from holdfast.queue q where q.id = v_queue.id;
   perform holdfast._announce(v_queue.name, v_queue.notify);
   return true;

@@ -1,0 +1,1 @@
+"""Tests of what schemas say, without a queue: definitions, payloads, compatible changes."""
