@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from hypothesis import settings
 
 pytest_plugins = [
@@ -16,3 +18,7 @@ pytest_plugins = [
 # The time of an example is PostgreSQL's, not ours; and what failed once is to fail the same way again.
 settings.register_profile("holdfast", deadline=None, print_blob=True)
 settings.load_profile("holdfast")
+
+# Started in the background by a shell, this process ignores Ctrl-C, and so would what tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
