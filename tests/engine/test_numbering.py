@@ -3,7 +3,8 @@
 1. They count from 1 in a log and in a queue, and from 1 again in one that is made again.
 2. extent says from where to where: what has ended at the end is counted, what may still come is not.
 3. Messages of other lanes have numbers of their own.
-4. find_tagged finds by tag, by prefix, and before a number.
+4. A reader goes on past what has ended, up to the next message, never past one that may still come.
+5. find_tagged finds by tag, by prefix, and before a number.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def test_numbers_count_from_one_also_when_the_queue_is_made_again(engine: Engine
             "base": ids[0] - 1,
             "first_seq": 1,
             "last_seq": 3,
+            "place": None,
         }
         engine.value("drop_queue", queue="q")
 
@@ -68,6 +70,53 @@ def test_what_may_still_come_is_not_passed(queue: Engine, open_engine: Open) -> 
         assert extent(queue) == (1, 1)
 
     assert extent(queue) == (1, 3)
+
+
+def place(engine: Engine, after: int) -> int:
+    found: int = engine.row("extent", queue="q", after=after)["place"]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["queue", "log"])
+def test_a_reader_goes_on_up_to_the_next_message_or_the_end(engine: Engine, kind: str) -> None:
+    engine.create("q", kind=kind)
+    ids = [engine.value("send", queue="q", payload={"n": n}) for n in range(6)]
+    gone = [ids[1], ids[2], ids[5]]
+    if kind == "queue":
+        engine.value("discard", queue="q", ids=gone)
+    else:
+        engine.value("log_delete", queue="q", seqs=[2, 3, 6])
+
+    assert [place(engine, after) for after in range(7)] == [0, 3, 3, 3, 4, 6, 6]
+
+
+def test_a_reader_stays_before_what_may_still_come(queue: Engine, open_engine: Open) -> None:
+    other = open_engine()
+    ids = [queue.value("send", queue="q", payload={"n": n}) for n in range(2)]
+    queue.value("discard", queue="q", ids=ids[1:])
+    with other.conn.transaction():
+        other.value("send", queue="q", payload={"n": 3})
+        queue.value("send", queue="q", payload={"n": 4})
+
+        assert place(queue, 1) == 1
+
+    assert place(queue, 1) == 2
+
+
+def test_what_retention_has_removed_is_for_read_to_tell(engine: Engine) -> None:
+    engine.create("q", kind="log", retention={"count": 1})
+    for n in range(3):
+        engine.value("send", queue="q", payload={"n": n})
+    engine.value("maintain")
+
+    assert [place(engine, after) for after in range(4)] == [0, 1, 2, 3]
+
+
+def test_a_place_that_cannot_be_is_refused(queue: Engine) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        place(queue, -1)
+
+    assert caught.value.sqlstate == "QH605"
 
 
 def test_messages_of_another_lane_have_numbers_of_their_own(queue: Engine) -> None:

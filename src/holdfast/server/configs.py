@@ -8,14 +8,21 @@ from time import monotonic
 from typing import Any
 
 import msgspec
+from msgspec import Raw
 
+from holdfast.client._rows import scalar
 from holdfast.durations import parse_duration
 
 from .engine import Engine
 
 FRESH_SECONDS = 5.0  # also where no notification comes
 MOST_REMEMBERED = 10_000
-LOOK = b"select effective -> 'claim_window', effective -> 'rate_limits' from holdfast.queue_info(%s)"
+LOOK = (
+    b"select effective -> 'claim_window', effective -> 'rate_limits', effective ->> 'kind', "
+    b"effective -> 'annotations' from holdfast.queue_info(%s)"
+)
+
+LOOK_AT_ALL = b"select effective from holdfast.queue_info(%s)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +31,8 @@ class QueueSettings:
 
     claim_window: float = 0.0  # seconds
     rates: dict[str, float] = field(default_factory=dict)  # by send, claim, settle
+    kind: str | None = None  # None: there is no such queue
+    annotations: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -61,6 +70,11 @@ class Configs:
         """How long claims are gathered."""
         return (await self.of(queue)).claim_window
 
+    async def effective(self, queue: str) -> dict[str, Any] | None:
+        """All that is in force for a queue now; None: there is no such queue."""
+        rows = await self._engine.fetch("queue_info", LOOK_AT_ALL, [queue], scalar(Raw))
+        return msgspec.json.decode(rows[0]) if rows else None
+
     async def _look(self, queue: str) -> QueueSettings:
         rows = await self._engine.fetch("queue_info", LOOK, [queue], as_settings)
         return rows[0] if rows else QueueSettings()
@@ -68,7 +82,7 @@ class Configs:
 
 def as_settings(cursor: Any) -> Any:
     """A row factory."""
-    return lambda row: QueueSettings(seconds(row[0]), rates(row[1]))
+    return lambda row: QueueSettings(seconds(row[0]), rates(row[1]), row[2], msgspec.json.decode(row[3]))
 
 
 def seconds(window: Any) -> float:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from time import perf_counter
 from typing import Any
 from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .answering import error_response
+from .dialect import refusal
 from .meters import Meters
 from .trouble import interrupted
 from .visit import Visit, current, request_id
@@ -41,7 +40,6 @@ class Frame:
             return
         if SLASH.search(scope["raw_path"]):
             scope["path"] = unquote(SLASH.sub(rb"%252F", scope["raw_path"]).decode("ascii"))
-        started = perf_counter()
         meters: Meters = scope["app"].state.service.meters
         visit = scope["visit"] = Visit(request_id(scope["headers"]))
         current.set(visit)
@@ -49,7 +47,7 @@ class Frame:
         async def send_framed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 visit.status = message["status"]
-                meters.request(scope["method"], visit, perf_counter() - started)
+                meters.request(scope["method"], visit, visit.seconds)
                 # A list of its own: a response may be sent several times.
                 headers = message["headers"] = [*message["headers"], *HEADERS]
                 headers.append((b"x-request-id", visit.id.encode()))
@@ -66,12 +64,12 @@ class Frame:
             await refuse(error, scope, receive, send_framed)
         finally:
             if access.isEnabledFor(logging.INFO):
-                note(scope, visit, perf_counter() - started)
+                note(scope, visit, visit.seconds)
 
 
 async def refuse(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer with an error, unless an answer has begun."""
-    response = error_response(error)
+    response = refusal(scope, error)
     if not scope["visit"].status:
         await response(scope, receive, send)
 

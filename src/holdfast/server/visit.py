@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
+from time import perf_counter
 
 SANE = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
@@ -23,6 +24,12 @@ class Visit:
     queue: str = ""
     key: int | None = None
     status: int = 0
+    started: float = field(default_factory=perf_counter)
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return perf_counter() - self.started
 
 
 current: ContextVar[Visit | None] = ContextVar("visit", default=None)

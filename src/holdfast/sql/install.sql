@@ -7705,7 +7705,20 @@ begin
 end $$;
 comment on function holdfast._last_drawn is 'Of a queue''s lane: the last id up to which it is known of each whether it comes';
 
-create or replace function holdfast.extent(queue text) returns table (kind text, base bigint, first_seq bigint, last_seq bigint)
+create or replace function holdfast._place(lane holdfast.lane, after bigint, last bigint) returns bigint language plpgsql volatile
+as $$
+declare
+  v_base bigint := lane.id::bigint << 40;
+begin
+  -- One snapshot, younger than what is known of the last: what retention removed meanwhile is for read to tell.
+  return (select case when g.trimmed > after then after else greatest(after, coalesce(f.id - 1 - v_base, last)) end
+          from (select max(g.trimmed) as trimmed from holdfast.log g where g.lane_id = lane.id) g
+            left join (select m.id from holdfast.message m where m.id > v_base + after and m.id <= v_base + last order by m.id limit 1) f on true);
+end $$;
+comment on function holdfast._place is 'Where a reader who was shown nothing behind its place goes on: before the next message, else behind the last number of which all is known';
+
+create or replace function holdfast.extent(queue text, after bigint default null)
+returns table (kind text, base bigint, first_seq bigint, last_seq bigint, place bigint)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
@@ -7714,6 +7727,9 @@ declare
   v_lanes holdfast.lane[] := array(select l from holdfast.lane l where l.queue_id = v_queue.id order by l.id);
   v_trimmed bigint;
 begin
+  if after not between 0 and 1099511627775 then
+    perform holdfast._check_read(after, 1);
+  end if;
   perform holdfast._check_isolation('extent');
   kind := v_queue.kind;
   base := (v_lanes[1]).id::bigint << 40;
@@ -7725,6 +7741,9 @@ begin
   else
     last_seq := (select coalesce(max(pg_sequence_last_value(l.ids)), base) - base from unnest(v_lanes) l);
   end if;
+  if cardinality(v_lanes) = 1 and after is not null then
+    place := holdfast._place(v_lanes[1], after, last_seq);
+  end if;
   first_seq := (
     select min(f.id) - base from unnest(v_lanes) l cross join lateral (
       select m.id from holdfast.message m
@@ -7732,7 +7751,7 @@ begin
   return next;
 end $$;
 comment on function holdfast.extent is
-  'From where to where a queue or log reaches: its first message, and the last number up to which it is known of each whether it comes. first_seq null: nothing is in it';
+  'From where to where a queue or log reaches: its first message (null: nothing is in it), and the last number up to which it is known of each whether it comes. place: where a reader goes on who was shown nothing behind after';
 
 create or replace function holdfast.find_tagged(
   queue text, tag text default null, prefix text default null, before bigint default null, "limit" int default 10000) returns bigint[]
@@ -9844,7 +9863,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'd0153caabcac863662387b7cd9300cce50c39585e916b632403799fc0855b94a', false);
+values (0, 'functions', 'fd72b2b029db327da345c6b68c332524ce62719b6a68f4edb2f28357d21d0de9', false);
 \else
 do $install$
 begin
@@ -9867,7 +9886,7 @@ begin
             (14, '57bffc9382292cbe79447f720280e7a698964e6229f762b318611fd52ee78984'),
             (15, 'fe56e6e2bae0fc1aeb4d6087bc723d295e0d5c13e2e9576128fae84c8b63abe5'),
             (16, 'bfe3c39a8b4ce31ea5ca4d48adebf85a1a09ea56bdec58bd8269703b2a1852ca'),
-            (0, 'd0153caabcac863662387b7cd9300cce50c39585e916b632403799fc0855b94a')
+            (0, 'fd72b2b029db327da345c6b68c332524ce62719b6a68f4edb2f28357d21d0de9')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -26,7 +26,20 @@ begin
 end $$;
 comment on function holdfast._last_drawn is 'Of a queue''s lane: the last id up to which it is known of each whether it comes';
 
-create or replace function holdfast.extent(queue text) returns table (kind text, base bigint, first_seq bigint, last_seq bigint)
+create or replace function holdfast._place(lane holdfast.lane, after bigint, last bigint) returns bigint language plpgsql volatile
+as $$
+declare
+  v_base bigint := lane.id::bigint << 40;
+begin
+  -- One snapshot, younger than what is known of the last: what retention removed meanwhile is for read to tell.
+  return (select case when g.trimmed > after then after else greatest(after, coalesce(f.id - 1 - v_base, last)) end
+          from (select max(g.trimmed) as trimmed from holdfast.log g where g.lane_id = lane.id) g
+            left join (select m.id from holdfast.message m where m.id > v_base + after and m.id <= v_base + last order by m.id limit 1) f on true);
+end $$;
+comment on function holdfast._place is 'Where a reader who was shown nothing behind its place goes on: before the next message, else behind the last number of which all is known';
+
+create or replace function holdfast.extent(queue text, after bigint default null)
+returns table (kind text, base bigint, first_seq bigint, last_seq bigint, place bigint)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
@@ -35,6 +48,9 @@ declare
   v_lanes holdfast.lane[] := array(select l from holdfast.lane l where l.queue_id = v_queue.id order by l.id);
   v_trimmed bigint;
 begin
+  if after not between 0 and 1099511627775 then
+    perform holdfast._check_read(after, 1);
+  end if;
   perform holdfast._check_isolation('extent');
   kind := v_queue.kind;
   base := (v_lanes[1]).id::bigint << 40;
@@ -46,6 +62,9 @@ begin
   else
     last_seq := (select coalesce(max(pg_sequence_last_value(l.ids)), base) - base from unnest(v_lanes) l);
   end if;
+  if cardinality(v_lanes) = 1 and after is not null then
+    place := holdfast._place(v_lanes[1], after, last_seq);
+  end if;
   first_seq := (
     select min(f.id) - base from unnest(v_lanes) l cross join lateral (
       select m.id from holdfast.message m
@@ -53,7 +72,7 @@ begin
   return next;
 end $$;
 comment on function holdfast.extent is
-  'From where to where a queue or log reaches: its first message, and the last number up to which it is known of each whether it comes. first_seq null: nothing is in it';
+  'From where to where a queue or log reaches: its first message (null: nothing is in it), and the last number up to which it is known of each whether it comes. place: where a reader goes on who was shown nothing behind after';
 
 create or replace function holdfast.find_tagged(
   queue text, tag text default null, prefix text default null, before bigint default null, "limit" int default 10000) returns bigint[]
