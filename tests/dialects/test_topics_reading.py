@@ -13,7 +13,7 @@ from holdfast import Holdfast
 from tests.dialects.conftest import At
 from tests.dialects.pins import pins
 from tests.dialects.topics import Event, Events, Topics
-from tests.fix_http import Caller
+from tests.fix_http import Caller, Serve
 from tests.waiting import eventually
 
 
@@ -248,6 +248,20 @@ def test_diff_waits_for_records(topics: Topics, name: str, kind: str) -> None:
         topics.append(name, "come")
 
         assert [record["data"] for record in waiting.result()["records"]] == ["come"]
+
+
+def test_readers_wait_where_no_notification_comes(serve: Serve, name: str) -> None:
+    with Topics(serve(listen=False).address) as topics, Topics(topics.address) as reader:
+        topics.put(name)
+        with ThreadPoolExecutor(1) as pool, reader.watch({name: {}}) as watch:
+            waiting = pool.submit(topics.diff, name, wait_ms=30_000)
+            watch.of("caught-up")
+
+            with Topics(topics.address) as writer:
+                writer.append(name, "come")
+
+            assert records(watch) == ["come"]
+            assert [record["data"] for record in waiting.result()["records"]] == ["come"]
 
 
 def test_diff_waits_no_longer_than_told(topics: Topics, name: str) -> None:

@@ -38,10 +38,10 @@ def presented(headers: Headers) -> Credential | None:
 
 def with_query_key(headers: list[tuple[bytes, bytes]], query: bytes) -> list[tuple[bytes, bytes]]:
     """Headers with the key that a query has as `token`, unless they have one themselves."""
-    tokens = dict(reversed(parse_qsl(query))).get(b"token")  # of several the first
-    if tokens is None or presented(dict(headers)) is not None:
+    token = dict(reversed(parse_qsl(query.decode("latin-1")))).get("token")  # of several the first
+    if token is None or presented(dict(headers)) is not None:
         return headers
-    return [*headers, (b"authorization", b"Bearer " + tokens)]
+    return [*headers, (b"authorization", b"Bearer " + token.encode())]
 
 
 def password_in(encoded: bytes) -> bytes:
