@@ -35,7 +35,11 @@ class Topics:
         """An answer, of whatever status."""
         if body is not None:
             options["json"] = body
-        response = self.client.request(method, path, **options)
+        response = self.client.send(self.client.build_request(method, path, **options), stream=True)
+        if method != "HEAD" and response.headers.get("content-type", "").startswith("text/event-stream"):
+            response.close()
+            raise AssertionError(f"{method} {path} has opened a stream")
+        response.read()
         if not response.is_success and method != "HEAD":
             check_error(response)
         return response
