@@ -29,4 +29,5 @@ BUILT_IN: dict[str, Any] = {
     "durability": "durable",
     "claim_window": "0 s",
     "rate_limits": {"send": None, "claim": None, "settle": None},
+    "annotations": {},
 }

@@ -56,6 +56,8 @@ FOR_BULK_ONLY |= {"archived"}
 # For servers, which let callers in and claim for many of them at once: holdfast.server calls them itself.
 FOR_SERVERS_ONLY = {"find_key", "begin_login", "touch_keys", "has_keys", "claim_cohort", "maintain_in_turn"}
 FOR_SERVERS_ONLY |= {"queue_info"}
+# And number, find and send once for programs that know another API.
+FOR_SERVERS_ONLY |= {"base_id", "extent", "find_tagged", "send_once"}
 OF_THE_CLIENT_ONLY = {"bulk_send", "check_schema", "close", "transaction"}
 FILLED_IN_BY_THE_CLIENT = {"alone", "prefix", "hash"}
 WAITING = {"wait"}

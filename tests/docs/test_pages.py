@@ -65,7 +65,7 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
 def test_every_page_is_reached_from_the_readme() -> None:
     reached = {(ROOT / link.partition("#")[0]).resolve() for link in links(README)}
 
-    assert sorted(set(DOCS.glob("*.md")) - reached) == []
+    assert sorted(set(DOCS.rglob("*.md")) - reached) == []
 
 
 def test_every_make_target_is_documented_and_no_other() -> None:

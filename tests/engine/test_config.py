@@ -51,6 +51,8 @@ GOOD: list[tuple[str, Any]] = [
     ("claim_window", 0.25),
     ("rate_limits", {}),
     ("rate_limits", {"send": 0.001, "claim": 1_000_000, "settle": None}),
+    ("annotations", {}),
+    ("annotations", {"shop": {"owner": "Ada", "colour": None}}),
 ]
 
 BAD: list[tuple[str, Any]] = [
@@ -116,6 +118,9 @@ BAD: list[tuple[str, Any]] = [
     ("rate_limits", {"settle": "5"}),
     ("rate_limits", {"send": True}),
     ("rate_limits", {"read": 5}),
+    ("annotations", "Ada"),
+    ("annotations", ["Ada"]),
+    ("annotations", {"shop": "x" * 16_384}),
     ("retention", {"age": "1 day"}),
     ("retention", {"age": 0}),
     ("retention", {"count": 1.5}),

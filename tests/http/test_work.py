@@ -12,6 +12,7 @@ from holdfast import Holdfast
 from holdfast.server.service import Service
 from holdfast.server.settings import Settings
 from holdfast.server.streams import Stream as WorkStream
+from holdfast.server.streams import Wanted
 from tests.fix_http import Caller, Serve, ServeProcess
 from tests.http.streams import Stream
 from tests.waiting import eventually
@@ -100,7 +101,8 @@ async def test_no_token_is_remembered_for_longer_than_its_stream(database_url: s
     engine.create_queue("orders")
     engine.send("orders", 1)
     async with Service(Settings(database_url=database_url)).running() as service:
-        stream = WorkStream(service, "orders", 2, timedelta(milliseconds=200), None, nobody_minds)
+        wanted = Wanted(queue="orders", max=2, lease=timedelta(milliseconds=200), consumer=None)
+        stream = WorkStream(service, wanted, nobody_minds)
         await stream.begin()
         events = stream.events()
         said = [await anext(events) for _ in range(3)]

@@ -1,7 +1,7 @@
 """The configuration is three layers: built in, the global defaults, the queue's own. The model: a dictionary.
 
 1. a field of the queue wins over one of the defaults, and that over the built-in one
-2. null takes a field back to the layer below; backoff and rate_limits merge field by field
+2. null takes a field back to the layer below; backoff, rate_limits and annotations merge field by field
 3. configure_queue, configure_defaults and queues() tell what holds, and the typed columns hold the same
 4. create_queue again answers false with the same overrides or none, and QH102 with others
 """
@@ -55,6 +55,7 @@ fields: dict[str, st.SearchStrategy[Any]] = {
     "rate_limits": st.dictionaries(
         st.sampled_from(("send", "claim", "settle")), st.sampled_from((None, 0.5, 100))
     ),
+    "annotations": st.dictionaries(st.sampled_from(("shop", "till")), st.sampled_from((None, "Ada", 5))),
 }
 nullable = {name: st.one_of(st.none(), values) for name, values in fields.items()}
 queue_changes = st.fixed_dictionaries(
@@ -85,12 +86,12 @@ where q.name = 'one'
 
 
 def merged(below: Config, change: Config) -> Config:
-    """Overrides laid over others: null takes one away, backoff and rate_limits are merged by field."""
+    """Overrides laid over others: null takes one away; those with fields of their own are merged by them."""
     result = dict(below)
     for name, value in change.items():
         if value is None:
             result.pop(name, None)
-        elif name in ("backoff", "rate_limits"):
+        elif name in ("backoff", "rate_limits", "annotations"):
             result[name] = below.get(name, {}) | value
         else:
             result[name] = value

@@ -33,6 +33,7 @@ FIELDS = (
     "durability",
     "claim_window",
     "rate_limits",
+    "annotations",
 )
 PARTS = {"backoff": ("base", "factor", "cap", "jitter"), "rate_limits": ("send", "claim", "settle")}
 OWN_DEAD_LETTER = "QUEUE.dlq, each queue's own"

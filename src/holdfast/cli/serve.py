@@ -20,6 +20,7 @@ PORT_VARIABLE = "HOLDFAST_PORT"
 LISTEN_VARIABLE = "HOLDFAST_LISTEN_URL"
 FORMAT_VARIABLE = "HOLDFAST_LOG_FORMAT"
 LEVEL_VARIABLE = "HOLDFAST_LOG_LEVEL"
+DIALECTS_VARIABLE = "HOLDFAST_DIALECTS"
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
 SHORTEST, LONGEST = {"statement_timeout": 0.1}, 86_400.0  # seconds that an option takes
@@ -56,6 +57,16 @@ PrivateKey = Annotated[str | None, typer.Option(metavar="FILE", help="The key of
 TrustProxy = Annotated[
     bool, typer.Option("--trust-proxy", help="Take X-Forwarded-For and -Proto from a proxy on this machine.")
 ]
+Dialects = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help=f"Other APIs to offer: all, none, or names with commas between them. Else {DIALECTS_VARIABLE}, "
+        "else all on loopback, and none elsewhere.",
+    ),
+]
+
+
 def lasting(help: str) -> Any:
     """An option that takes a duration."""
     return typer.Option(parser=duration, metavar="DURATION", help=help)
@@ -126,6 +137,7 @@ def serve(
     tls_certificate: Certificate = None,
     tls_key: PrivateKey = None,
     trust_proxy: TrustProxy = False,
+    dialects: Dialects = None,
     statement_timeout: StatementTimeout = None,
     upkeep: Upkeep = None,
     wait: Wait = None,
@@ -151,6 +163,7 @@ def serve(
             prepare=prepare,
             cors=tuple(cors or ()),
             trust_proxy=trust_proxy,
+            dialects=offered(dialects),
             tls_certificate=tls_certificate,
             tls_key=tls_key,
             metrics_queues=metrics_queues,
@@ -180,6 +193,22 @@ def which(port: int | None) -> int:
     if not (given.isascii() and given.isdigit() and int(given) <= 65535):
         raise typer.BadParameter(f"{PORT_VARIABLE} is {given!r}: a port is a number up to 65535")
     return int(given)
+
+
+def offered(given: str | None) -> tuple[str, ...] | None:
+    """Names of dialects, by the option or by the variable; None: nothing is said of them."""
+    from holdfast.dialects import DIALECTS
+
+    words = given or os.environ.get(DIALECTS_VARIABLE) or ""
+    names = [name for name in (word.strip() for word in words.split(",")) if name]
+    unknown = [name for name in names if name not in (*DIALECTS, "all", "none")]
+    if unknown or (len(names) > 1 and {"all", "none"} & set(names)):
+        raise typer.BadParameter(
+            f"the dialects are {words!r}: it takes all, none, or names out of {', '.join(DIALECTS)}"
+        )
+    if not names:
+        return None
+    return {"all": tuple(DIALECTS), "none": ()}.get(names[0], tuple(names))
 
 
 def chosen(kind: type[StrEnum], given: StrEnum | None, variable: str, default: StrEnum) -> str:

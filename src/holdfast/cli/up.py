@@ -21,7 +21,7 @@ from holdfast.migrate import migrate
 from ._command import Invocation, command
 from ._revival import revived
 from .postgres import find_program
-from .serve import Host, Port, where, which
+from .serve import Host, Port, offered, where, which
 
 DEMO = "demo"
 OTHER = "orders"  # in the guide, where there is no demonstration
@@ -93,7 +93,11 @@ def up(invocation: Invocation, demo: Demo = False, host: Host = None, port: Port
     with Stop() as stop, database(invocation.database_url) as url:
         report = migrate(url)
         settings = Settings(
-            database_url=url, host=where(host), port=which(port), upkeep=UPKEEP_SECONDS
+            database_url=url,
+            host=where(host),
+            port=which(port),
+            upkeep=UPKEEP_SECONDS,
+            dialects=offered(None),
         )
         check(settings)
         configure("text", "warning")

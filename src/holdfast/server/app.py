@@ -16,8 +16,11 @@ from starlette.routing import Route
 
 from holdfast.client import MethodNotAllowedError, NoSuchRouteError
 from holdfast.client._arguments import text
+from holdfast.dialects import chosen
 
 from .answering import JsonResponse, error_response
+from .credentials import with_query_key
+from .dialect import Dialect, Refuse, refusal
 from .endpoint import Call, Endpoint
 from .frame import Frame
 from .reading import check_media, parse_body, parse_query, read_body
@@ -38,6 +41,7 @@ def make_app(settings: Settings) -> Starlette:
             app.state.service = running
             yield
 
+    dialects = chosen(settings.dialects, everything=settings.on_loopback)
     cors = Middleware(
         CORSMiddleware,
         allow_origins=settings.cors,
@@ -46,25 +50,29 @@ def make_app(settings: Settings) -> Starlette:
         expose_headers=["Allow", "ETag", "Retry-After", "X-Request-ID"],
     )
     app = Starlette(
-        routes=routes(),
+        routes=routes(dialects),
         lifespan=lifespan,
         middleware=[Middleware(Frame), *([cors] if settings.cors else [])],
         exception_handlers={HTTPException: refuse_path},
     )
+    app.state.dialects = dialects
     app.router.redirect_slashes = False  # a path with a slash too many is another path
     return app
 
 
 def endpoints() -> Iterable[Endpoint]:
-    """Every endpoint there is."""
+    """Every endpoint of the native API."""
     return (endpoint for book in BOOKS for endpoint in book.endpoints)
 
 
-def routes() -> list[Route]:
+def routes(dialects: Iterable[Dialect] = ()) -> list[Route]:
     """One route for each path, so that a method it does not take is told all that it takes."""
     by_path: dict[str, dict[str, Handle]] = {}
     for endpoint in endpoints():
         by_path.setdefault(endpoint.path, {})[endpoint.method] = handler(endpoint)
+    for dialect in dialects:
+        for endpoint in dialect.endpoints:
+            by_path.setdefault(endpoint.path, {})[endpoint.method] = handler(endpoint, dialect.refuse)
     return [as_route(path, handlers) for path, handlers in by_path.items()]
 
 
@@ -85,7 +93,7 @@ def as_route(path: str, handlers: dict[str, Handle]) -> Route:
     return Route(path, handle, methods=list(handlers))
 
 
-def handler(endpoint: Endpoint) -> Handle:
+def handler(endpoint: Endpoint, refuse: Refuse = error_response) -> Handle:
     """What a request to an endpoint goes through: who, what, do it, answer."""
 
     async def handle(request: Request) -> Response:
@@ -95,12 +103,16 @@ def handler(endpoint: Endpoint) -> Handle:
         try:
             service.refuse_if_ending()
             visit.queue = queue = text("queue", request.path_params.get("queue", ""))
+            if endpoint.query_key and service.settings.on_loopback:
+                request.scope["headers"] = with_query_key(
+                    request.scope["headers"], request.scope["query_string"]
+                )
             caller = await service.door.admit(request, endpoint.scope, None if endpoint.anywhere else queue)
             asked = await understood(endpoint, request, service.settings.max_body)
             answer = await endpoint.handler(Call(service, request, caller, asked, queue))
             return answered(endpoint, answer)
         except Exception as error:
-            return error_response(error)
+            return refuse(error)
 
     return handle
 
@@ -132,10 +144,11 @@ async def refuse_path(request: Request, error: Exception) -> Response:
     """A path or a method that is not there."""
     assert isinstance(error, HTTPException)
     if error.status_code != 405:
-        return error_response(nothing_there(request.scope["path"]))
+        return refusal(request.scope, nothing_there(request.scope["path"]))
     allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
-    response = error_response(
-        MethodNotAllowedError("QH915", "the path does not take this method", f"It takes {allowed}.")
+    response = refusal(
+        request.scope,
+        MethodNotAllowedError("QH915", "the path does not take this method", f"It takes {allowed}."),
     )
     response.headers["Allow"] = allowed
     return response

@@ -8,8 +8,10 @@ from time import monotonic
 from typing import Any
 
 import msgspec
+from msgspec import Raw
 
 from holdfast.client._queue_schema import InForce
+from holdfast.client._rows import scalar
 from holdfast.durations import parse_duration
 
 from .engine import Engine
@@ -17,11 +19,12 @@ from .engine import Engine
 FRESH_SECONDS = 5.0  # also where no notification comes
 MOST_REMEMBERED = 10_000
 LOOK = b"""
-select i.effective -> 'claim_window', i.effective -> 'rate_limits',
-       s.version, s.kind, s.definition::text, s.compatibility
+select i.effective -> 'claim_window', i.effective -> 'rate_limits', i.effective ->> 'kind',
+       i.effective -> 'annotations', s.version, s.kind, s.definition::text, s.compatibility
 from (select %s::text as name) q cross join lateral holdfast.queue_info(q.name) i
   left join lateral holdfast.queue_schema(q.name) s on true
 """
+LOOK_AT_ALL = b"select effective from holdfast.queue_info(%s)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,8 @@ class QueueSettings:
 
     claim_window: float = 0.0  # seconds
     rates: dict[str, float] = field(default_factory=dict)  # by send, claim, settle
+    kind: str | None = None  # None: there is no such queue
+    annotations: dict[str, Any] = field(default_factory=dict)
     schema: InForce | None = None
 
 
@@ -73,6 +78,11 @@ class Configs:
         """How long claims are gathered."""
         return (await self.of(queue)).claim_window
 
+    async def effective(self, queue: str) -> dict[str, Any] | None:
+        """All that is in force for a queue now; None: there is no such queue."""
+        rows = await self._engine.fetch("queue_info", LOOK_AT_ALL, [queue], scalar(Raw))
+        return msgspec.json.decode(rows[0]) if rows else None
+
     async def _look(self, queue: str) -> QueueSettings:
         rows = await self._engine.fetch("queue_info", LOOK, [queue], as_settings)
         return rows[0] if rows else QueueSettings()
@@ -80,7 +90,9 @@ class Configs:
 
 def as_settings(cursor: Any) -> Any:
     """A row factory."""
-    return lambda row: QueueSettings(seconds(row[0]), rates(row[1]), schema(*row[2:]))
+    return lambda row: QueueSettings(
+        seconds(row[0]), rates(row[1]), row[2], msgspec.json.decode(row[3]), schema(*row[4:])
+    )
 
 
 def seconds(window: Any) -> float:

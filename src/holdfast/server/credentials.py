@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from secrets import token_urlsafe
+from urllib.parse import parse_qsl
 
 TOKEN_BYTES = 32
 
@@ -33,6 +34,14 @@ def presented(headers: Headers) -> Credential | None:
     if kind.lower() == b"basic" and (password := password_in(secret)):
         return Credential(hashed(password), is_remembered=True)
     return None
+
+
+def with_query_key(headers: list[tuple[bytes, bytes]], query: bytes) -> list[tuple[bytes, bytes]]:
+    """Headers with the key that a query has as `token`, unless they have one themselves."""
+    token = dict(reversed(parse_qsl(query.decode("latin-1")))).get("token")  # of several the first
+    if token is None or presented(dict(headers)) is not None:
+        return headers
+    return [*headers, (b"authorization", b"Bearer " + token.encode())]
 
 
 def password_in(encoded: bytes) -> bytes:

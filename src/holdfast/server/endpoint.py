@@ -53,6 +53,7 @@ class Endpoint:
     status: int = 200
     told: bool = True  # in the OpenAPI document
     write: Callable[[Any], Any] | None = None  # makes the answer of what the handler returns
+    query_key: bool = False  # on loopback a query may have the key as `token`: browsers send no headers
     anywhere: bool = False  # whatever queues the key is for; without a queue in the path, it takes all
 
     @property

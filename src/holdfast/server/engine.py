@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from time import perf_counter
 from typing import Any, TypeVar
 
 from msgspec import Raw
@@ -19,6 +21,8 @@ from .settings import Settings
 
 T = TypeVar("T")
 
+took: ContextVar[float] = ContextVar("took", default=0.0)  # seconds that the last statement here took
+
 CONFIGURE = b"select holdfast.configure_queue(%s, %s::jsonb)"
 
 
@@ -32,6 +36,14 @@ class LentSession(AsyncPoolSession):
     def connection(self) -> Any:
         """A connection for a while."""
         return self._connections.lend()
+
+    async def _fetch(self, statement: bytes, parameters: list[Any], factory: Factory[T]) -> list[T]:
+        async with self.connection() as connection:
+            started = perf_counter()
+            try:
+                return await run(connection, statement, parameters, factory, self._reader)
+            finally:
+                took.set(perf_counter() - started)
 
 
 class Engine(AsyncSqlVerbs):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from time import perf_counter
 from typing import Any
 from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .answering import error_response
+from .dialect import refusal
 from .service import Service
 from .trouble import interrupted
 from .visit import QUEUE, Visit, current, request_id
@@ -40,7 +39,6 @@ class Frame:
             return
         if SLASH.search(scope["raw_path"]):
             scope["path"] = unquote(SLASH.sub(rb"%252F", scope["raw_path"]).decode("ascii"))
-        started = perf_counter()
         service: Service = scope["app"].state.service
         visit = scope["visit"] = Visit(request_id(scope["headers"]))
         current.set(visit)
@@ -48,7 +46,7 @@ class Frame:
         async def send_framed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 visit.status = message["status"]
-                service.meters.request(scope["method"], visit, perf_counter() - started)
+                service.meters.request(scope["method"], visit, visit.seconds)
                 # A list of its own: a response may be sent several times.
                 headers = message["headers"] = [*message["headers"], *HEADERS]
                 headers.append((b"x-request-id", visit.id.encode()))
@@ -66,12 +64,12 @@ class Frame:
                 await refuse(error, scope, receive, send_framed)
             finally:
                 if access.isEnabledFor(logging.INFO):
-                    note(scope, visit, perf_counter() - started)
+                    note(scope, visit, visit.seconds)
 
 
 async def refuse(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer with an error, unless an answer has begun."""
-    response = error_response(error)
+    response = refusal(scope, error)
     if not scope["visit"].status:
         await response(scope, receive, send)
 

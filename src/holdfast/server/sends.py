@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, cast
 
 import msgspec
@@ -21,6 +22,10 @@ MOST = 1_000  # messages in one call, unless one request alone has more
 WIDTH = 2  # calls of a queue at once: one may write while the other waits for the disk
 
 SEND_BATCH = b"select holdfast.send_batch(queue => %s, payloads => %s::text[]::jsonb[], alone => true)"
+SEND_ONCE = (
+    b"select ids, deduped from holdfast.send_once(queue => %s, messages => %s::text::jsonb, "
+    b"idempotency_key => %s, \"window\" => %s, alone => true)"
+)
 SEND_MANY = b"select holdfast.send_many(queue => %s, messages => %s::text::jsonb, alone => true)"
 # Whoever has sent with one of these keys, and not committed yet, is waited for: not for long, since others
 # wait in the same call, or behind it.
@@ -56,6 +61,16 @@ class Sends:
         self._meters.messages("sent", queue, len(ids))
         return ids
 
+    async def send_once(
+        self, queue: str, messages: list[NewMessage], key: str, window: timedelta
+    ) -> tuple[list[int], bool]:
+        """Send the messages of one request unless they were sent under this key before; returns their ids,
+        and whether they were."""
+        parameters = [queue, encode(messages).decode(), key, window]
+        ((ids, deduped),) = await self._engine.fetch("send_once", SEND_ONCE, parameters, as_tuples)
+        if not deduped:
+            self._meters.messages("sent", queue, len(ids))
+        return ids, deduped
     def _told(
         self, key: tuple[str, bool], began: int, spans: Sequence[Span], error: BaseException | None
     ) -> None:
@@ -85,6 +100,11 @@ class Sends:
     async def _call(self, verb: str, statement: bytes, parameters: list[Any]) -> list[int]:
         rows = await self._engine.fetch(verb, statement, parameters, scalar(list))
         return rows[0]
+
+
+def as_tuples(cursor: Any) -> Any:
+    """A row factory that leaves rows as they are."""
+    return tuple
 
 
 def is_plain(message: NewMessage) -> bool:

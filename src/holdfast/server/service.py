@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from itertools import groupby
 from operator import attrgetter
 from time import monotonic
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -20,14 +22,19 @@ from .bulletin import Bulletin
 from .claims import Desks
 from .coalesce import Coalescer
 from .configs import Configs
+from .counts import Counts
 from .engine import Engine
 from .figures import Figures
+from .holdings import Holdings
 from .limits import Limits
 from .meters import Meters, shared_folder
+from .numbers import Numbers
+from .removals import Removals
 from .sends import Sends
 from .settings import Settings
 from .settlements import Settlements
 from .streams import Streams
+from .tails import Tails
 from .traces import Traces
 from .trouble import said, unavailable
 from .upkeep import Upkeep
@@ -37,6 +44,9 @@ LAST_SECONDS = 2.0  # for each call of the database while it ends
 END_SECONDS = 5.0  # for releases, when everything else has ended
 TICK_SECONDS = 0.02
 MOST_ASKERS = 10_000  # whether the database answers, in one call
+AT_ONCE: Mapping[str, tuple[timedelta | str | None, ...]] = MappingProxyType(
+    {"release": (), "nack": (timedelta(0), None)}
+)
 RELEASE_TRIES, RELEASE_PAUSE_SECONDS = 60, 1.0
 
 logger = logging.getLogger("holdfast.server")
@@ -66,6 +76,11 @@ class Service:
             self.give_back,
             notified=settings.listen,
         )
+        self.holdings = Holdings(self.engine, self.settlements)
+        self.counts = Counts(self.engine)
+        self.numbers = Numbers(self.engine)
+        self.removals = Removals(self.engine, self.numbers)
+        self.tails = Tails(self.engine, self.numbers, notified=settings.listen)
         self.bulletin = (
             Bulletin(settings.listen_url or settings.database_url, self.engine.connections.suspect)
             if settings.listen
@@ -90,6 +105,7 @@ class Service:
             await self.door.is_open()  # so that it is known, should the database go away before anybody asks
         if self.bulletin is not None:
             self.bulletin.subscribe("holdfast", self.desks.wake)
+            self.bulletin.subscribe("holdfast", self.tails.wake)
             self.bulletin.subscribe("holdfast_keys", lambda _: self.ask_again())
             self.bulletin.subscribe("holdfast_config", self.configs.forget)
             self.bulletin.start()
@@ -130,6 +146,7 @@ class Service:
         self.leaving = True
         self.ending.set()
         self.desks.end()
+        self.tails.wake("")
         self.streams.turn_out()
 
     async def end(self) -> None:
@@ -178,21 +195,21 @@ class Service:
         self._tasks.add(task := asyncio.create_task(work, name=name))
         task.add_done_callback(self._tasks.discard)
 
-    def give_back(self, queue: str, deliveries: list[Delivery]) -> None:
-        """Release what was claimed for somebody who has gone."""
+    def give_back(self, queue: str, deliveries: list[Delivery], verb: str = "release") -> None:
+        """Release what was claimed for somebody who has gone, or nack it: then it counts as delivered."""
         if deliveries:
-            self.begin(self._release(queue, deliveries), "holdfast-release")
+            self.begin(self._release(verb, queue, deliveries), "holdfast-release")
 
-    async def _release(self, queue: str, deliveries: list[Delivery]) -> None:
+    async def _release(self, verb: str, queue: str, deliveries: list[Delivery]) -> None:
         by_token = attrgetter("token")
         for token, group in groupby(sorted(deliveries, key=by_token), key=by_token):
-            await self._release_surely(queue, token, [delivery.id for delivery in group])
+            await self._release_surely(verb, queue, token, [delivery.id for delivery in group])
 
-    async def _release_surely(self, queue: str, token: int, ids: list[int]) -> None:
+    async def _release_surely(self, verb: str, queue: str, token: int, ids: list[int]) -> None:
         """Release, as often as it takes: a second one finds nothing, and does no harm."""
         for _ in range(RELEASE_TRIES):
             try:
-                await self.settlements.settle("release", queue, token, ids)
+                await self.settlements.settle(verb, queue, token, ids, options=AT_ONCE[verb])
                 return
             except (HoldfastError, psycopg.Error) as error:
                 if unavailable(error) is None:

@@ -40,6 +40,7 @@ class Settings:
     log_level: str = "info"
     cors: tuple[str, ...] = ()  # origins whose pages may call
     trust_proxy: bool = False
+    dialects: tuple[str, ...] | None = None  # by name; None: all on loopback, none elsewhere
     tls_certificate: str | None = None  # files
     tls_key: str | None = None
 

@@ -16,13 +16,14 @@ import msgspec
 from holdfast.client import Settlement
 
 from .coalesce import Coalescer
-from .engine import Engine
+from .engine import Engine, took
 from .meters import Meters
 from .traces import Traces
 
 MOST = 1_000  # settlements in one statement
 EACH = (
-    "select u.n, s.settled, s.skipped from unnest(%s::bigint[], %s::text[], %s::boolean[]{types}) "
+    "select u.n, s.settled, s.skipped, extract(epoch from clock_timestamp() - statement_timestamp())::float8 "
+    "from unnest(%s::bigint[], %s::text[], %s::boolean[]{types}) "
     "with ordinality u(token, ids, strict{names}, n), lateral holdfast.{verb}("
     "queue => %s, token => u.token, ids => u.ids::bigint[], strict => u.strict{arguments}) s order by u.n"
 )
@@ -60,6 +61,13 @@ STATEMENTS = {verb: statement(verb) for verb in OPTIONS}
 Watch = Callable[[str, str, int, list[int]], None]
 
 
+class Settled(msgspec.Struct, gc=False):
+    """What one request has settled, and how long its commit took: until the answer was here, in seconds."""
+
+    settlement: Settlement
+    commit: float
+
+
 class Settlements:
     """Settles what many requests ask for."""
 
@@ -68,7 +76,7 @@ class Settlements:
         self._engine = engine
         self._meters = meters
         self._watch = watch
-        self._coalescer: Coalescer[tuple[str, str], Asked, Settlement] = Coalescer(
+        self._coalescer: Coalescer[tuple[str, str], Asked, Settled] = Coalescer(
             self._settle,
             weigh=lambda _: 1,
             most=MOST,
@@ -87,22 +95,40 @@ class Settlements:
         options: tuple[timedelta | str | None, ...] = (),
     ) -> Settlement:
         """Settle what one request names."""
+        return (
+            await self.settle_timed(verb, queue, token, ids, strict=strict, options=options)
+        ).settlement
+
+    async def settle_timed(
+        self,
+        verb: str,
+        queue: str,
+        token: int,
+        ids: list[int] | None,
+        *,
+        strict: bool = False,
+        options: tuple[timedelta | str | None, ...] = (),
+    ) -> Settled:
+        """Settle what one request names, and tell how long the commit took."""
         asked = Asked(token, ids, strict, options)
         done = await self._coalescer.submit((verb, queue), asked)
-        self._watch(verb, queue, token, done.settled)
-        self._meters.settled(verb, queue, len(done.settled))
+        settled = done.settlement.settled
+        self._watch(verb, queue, token, settled)
+        self._meters.settled(verb, queue, len(settled))
         return done
 
-    async def _settle(self, key: tuple[str, str], requests: Sequence[Asked]) -> list[Settlement]:
+    async def _settle(self, key: tuple[str, str], requests: Sequence[Asked]) -> list[Settled]:
         verb, queue = key
         places = sorted(range(len(requests)), key=lambda place: requests[place].token)
         sorted_requests = [requests[place] for place in places]
         rows = await self._engine.fetch(
             verb, STATEMENTS[verb], parameters(verb, queue, sorted_requests), as_tuples
         )
-        answers: list[Settlement | None] = [None] * len(requests)
-        for (_, settled, skipped), place in zip(rows, places, strict=True):
-            answers[place] = Settlement(settled=settled, skipped=skipped)
+        # What is left when the last settlement was made is the commit, and the way back.
+        commit = max(took.get() - max(row[3] for row in rows), 0.0)
+        answers: list[Settled | None] = [None] * len(requests)
+        for (_, settled, skipped, _), place in zip(rows, places, strict=True):
+            answers[place] = Settled(Settlement(settled=settled, skipped=skipped), commit)
         return [answer for answer in answers if answer is not None]
 
 

@@ -16,6 +16,7 @@ from holdfast.client import NotAcceptableError
 T = TypeVar("T")
 
 MEDIA = "text/event-stream"
+GONE = Response(status_code=499)  # nobody is there to read it
 
 
 class EventStream(Response):

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -31,6 +32,56 @@ ENDING_VERBS = ("ack", "nack", "release")
 
 Check = Callable[[], Awaitable[None]]
 encode = msgspec.json.Encoder().encode
+
+
+class Frames(Protocol):
+    """How a stream says what it has to say."""
+
+    @property
+    def opening(self) -> bytes:
+        """What comes first."""
+
+    @property
+    def ending(self) -> bytes:
+        """The last event when the server is shutting down."""
+
+    async def messages(self, deliveries: Sequence[Delivery]) -> list[bytes]:
+        """An event for each message."""
+
+    def error(self, error: HoldfastError) -> bytes:
+        """The last event of a stream that cannot go on."""
+
+
+class NativeFrames:
+    """The events of the native API."""
+
+    opening = f"retry: {RETRY_MS}\n\n".encode()
+    ending = b"event: end\ndata: {}\n\n"
+
+    async def messages(self, deliveries: Sequence[Delivery]) -> list[bytes]:
+        """An event for each message."""
+        return [
+            b"event: message\nid: %d\ndata: %b\n\n" % (delivery.id, encode(to_wire(delivery)))
+            for delivery in deliveries
+        ]
+
+    def error(self, error: HoldfastError) -> bytes:
+        """The error as it would be answered with."""
+        return b"event: error\ndata: %b\n\n" % encode(error_document(error))
+
+
+NATIVE = NativeFrames()
+HEARTBEAT = b": hb\n\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a stream was asked for."""
+
+    queue: str
+    max: int
+    lease: timedelta | None
+    consumer: str | None
 
 
 class Streams:
@@ -71,19 +122,22 @@ class Stream:
     def __init__(
         self,
         service: Service,
-        queue: str,
-        max: int,
-        lease: timedelta | None,
-        consumer: str | None,
+        wanted: Wanted,
         check: Check,
+        *,
+        frames: Frames = NATIVE,
+        give_back: str = "release",
     ) -> None:
-        """check: raises an error when the caller may not go on."""
+        """check: raises an error when the caller may not go on; give_back: the verb that settles what is in
+        flight when the connection ends."""
         self._check = check
         self._service = service
-        self._queue = queue
-        self._max = max
-        self._lease = lease
-        self._consumer = consumer
+        self._queue = wanted.queue
+        self._max = wanted.max
+        self._lease = wanted.lease
+        self._consumer = wanted.consumer
+        self._frames = frames
+        self._give_back = give_back
         self._held: dict[int, Delivery] = {}
         self._room = asyncio.Event()
 
@@ -98,21 +152,21 @@ class Stream:
         self._held.clear()
         for delivery in held:
             self._service.streams.let_go(delivery.token)
-        self._service.give_back(self._queue, held)
+        self._service.give_back(self._queue, held, self._give_back)
         self._service.streams.open.discard(self)
 
     async def events(self) -> AsyncIterator[bytes]:
         """The text of the stream; whoever reads it closes the stream afterwards."""
         try:
-            yield f"retry: {RETRY_MS}\n\n".encode()
+            yield self._frames.opening
             async for deliveries in self._deliveries():
-                for delivery in deliveries:
-                    yield message_event(delivery)
+                for event in await self._frames.messages(deliveries):
+                    yield event
                 if not deliveries:
-                    yield b": hb\n\n"
-            yield b"event: end\ndata: {}\n\n"
+                    yield HEARTBEAT
+            yield self._frames.ending
         except Exception as error:
-            yield error_event(known(error))
+            yield self._frames.error(known(error))
 
     async def _deliveries(self) -> AsyncIterator[list[Delivery]]:
         """What comes, and an empty list whenever nothing has come for the time of a heartbeat."""
@@ -188,12 +242,3 @@ def as_tuples(cursor: Any) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     """A row factory that leaves rows as they are."""
     return tuple
 
-
-def message_event(delivery: Delivery) -> bytes:
-    """A message as an event."""
-    return b"event: message\nid: %d\ndata: %b\n\n" % (delivery.id, encode(to_wire(delivery)))
-
-
-def error_event(error: HoldfastError) -> bytes:
-    """The last event of a stream that cannot go on."""
-    return b"event: error\ndata: %b\n\n" % encode(error_document(error))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
+from time import perf_counter
 
 from opentelemetry.trace import Span, format_span_id, format_trace_id
 
@@ -27,6 +28,12 @@ class Visit:
     key: int | None = None
     status: int = 0
     span: Span | None = None  # the innermost that is open
+    started: float = field(default_factory=perf_counter)
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return perf_counter() - self.started
 
     def marks(self) -> dict[str, str]:
         """What log lines of this request have in common."""

@@ -940,6 +940,27 @@ comment on type holdfast.schema_info is 'A version of a queue''s schema';
 insert into holdfast.migration (version, name, checksum, breaking)
 values (16, 'schemas', '0c7f711442b3598385b0e6cdd922e03dfb5af341ccb0649e4a9f8c46eba1e211', false);
 
+-- ==================== 0017 receipts ====================
+
+-- Receipts: what was sent under an idempotency key that counts for a time, also when the messages have ended since.
+--
+-- holdfast.receipt   one row a queue and key; maintain() removes those whose time is over
+
+create table holdfast.receipt (
+  queue_id int not null references holdfast.queue on delete cascade,
+  key text not null,
+  hash bytea not null,
+  ids bigint[] not null,
+  until timestamptz not null,
+  primary key (queue_id, key)
+);
+create index receipt_by_end on holdfast.receipt (until);
+comment on table holdfast.receipt is 'Batches that were sent once, and are not sent again under their key until a time';
+comment on column holdfast.receipt.hash is 'SHA-256 of the messages as text: the same key with others is an error';
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (17, 'receipts', 'bfe3c39a8b4ce31ea5ca4d48adebf85a1a09ea56bdec58bd8269703b2a1852ca', false);
+
 -- ==================== 0000 functions ====================
 
 -- 10_clock.sql
@@ -1308,7 +1329,7 @@ comment on function holdfast._expires_at is 'When a message expires; null: never
 --
 -- A queue's configuration is a set of overrides; _effective() lays them over the global defaults, and the
 -- result is kept in typed columns, so that the hot verbs read one row and compute nothing. Fields that are the business of
--- servers alone (claim_window, rate_limits) have no column: those read them here, remember them, and are told of every change
+-- servers alone (claim_window, rate_limits, annotations) have no column: those read them here, remember them, and are told of every change
 -- by a NOTIFY on the channel holdfast_config. That takes a lock at commit which all notifiers of the database share: these
 -- verbs are rare enough.
 -- Lock order: the defaults row, then queue rows by id, then lanes by id.
@@ -1414,9 +1435,12 @@ begin
         perform holdfast._check_field(v_field, holdfast._duration(v_field, v_value) between interval '0' and interval '5 s', v_value, '0 to 5 seconds');
       when 'rate_limits' then
         perform holdfast._check_rate_limits(v_value);
+      when 'annotations' then
+        v_good := jsonb_typeof(v_value) = 'object' and octet_length(v_value::text) <= 16384;
+        perform holdfast._check_field(v_field, v_good, v_value, 'an object of at most 16,384 bytes as text');
       else
         perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
-          'Fields: kind, lease, max_deliveries, budget, lapse_is_failure, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, durability, retention, claim_window, rate_limits.');
+          'Fields: kind, lease, max_deliveries, budget, lapse_is_failure, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, durability, retention, claim_window, rate_limits, annotations.');
     end case;
   end loop;
 end $$;
@@ -1471,14 +1495,15 @@ create or replace function holdfast._builtin() returns jsonb language sql immuta
            "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576,
            "budget": "deliveries", "lapse_is_failure": false, "durability": "durable",
            "ordering": "none", "on_dead": "continue", "retention": null,
-           "claim_window": "0 s", "rate_limits": {"send": null, "claim": null, "settle": null}}'::jsonb;
+           "claim_window": "0 s", "rate_limits": {"send": null, "claim": null, "settle": null},
+           "annotations": {}}'::jsonb;
 comment on function holdfast._builtin is 'The configuration of a queue of which nothing was said';
 
 create or replace function holdfast._merge(base jsonb, change jsonb) returns jsonb language sql immutable
-  return coalesce((select jsonb_object_agg(e.key, case when e.key in ('backoff', 'rate_limits') and base -> e.key <> 'null'
+  return coalesce((select jsonb_object_agg(e.key, case when e.key in ('backoff', 'rate_limits', 'annotations') and base -> e.key <> 'null'
                                                        then (base -> e.key) || e.value else e.value end)
                    from jsonb_each(base || change) e where e.value <> 'null'), '{}');
-comment on function holdfast._merge is 'Overrides after a change: null takes a field back, backoff and rate_limits merge field by field';
+comment on function holdfast._merge is 'Overrides after a change: null takes a field back, backoff, rate_limits and annotations merge field by field';
 
 create or replace function holdfast._filled(merged jsonb) returns jsonb language sql immutable
   return holdfast._builtin() || merged
@@ -1488,7 +1513,7 @@ comment on function holdfast._filled is 'Overrides laid over the built-in config
 
 create or replace function holdfast._of_kind(effective jsonb) returns jsonb language sql immutable
   return case effective ->> 'kind' when 'log'
-    then effective || (holdfast._builtin() - '{kind,retention,notify,max_depth,max_payload,rate_limits}'::text[]) || '{"dead_letter": false}'
+    then effective || (holdfast._builtin() - '{kind,retention,notify,max_depth,max_payload,rate_limits,annotations}'::text[]) || '{"dead_letter": false}'
     else effective || '{"retention": null}'
          || case effective ->> 'ordering' when 'strict'
               then jsonb_build_object('shards', 1, 'priorities', jsonb_build_array(effective -> 'priority_default')) else '{}' end end;
@@ -4042,6 +4067,93 @@ begin
 end $$;
 comment on function holdfast._tidy_stages is
   'Remove stages that are a day old, with at most 10,000 of their rows, and the names of writes that are 30 days old; unstaged: how many rows';
+
+-- 53_once.sql
+-- Sending a batch once: an idempotency key for all of it, which counts for a time and not for as long as a message lives.
+--
+-- The row of holdfast.receipt is the lock: who sends under a key that somebody else is sending under waits for that
+-- transaction, and then finds what it left. It is taken before all that a send takes, and by nobody else.
+
+create or replace function holdfast._check_once(key text, "window" interval) returns void language plpgsql stable
+as $$
+begin
+  perform holdfast._check_isolation('send_once');
+  if key is null then
+    perform holdfast._fail('QH220', 'the idempotency key is null', 'Without one it cannot be known whether this was sent before.',
+      'Pass a key of 1 to 200 characters, or call send_many.');
+  end if;
+  perform holdfast._check_keys(null, null, key);
+  if "window" is null or "window" not between interval '1 ms' and interval '7 days' then
+    perform holdfast._fail('QH220', 'the window is out of range', format('Got %s.', coalesce("window"::text, 'null')),
+      'A key counts for 1 millisecond to 7 days.');
+  end if;
+end $$;
+comment on function holdfast._check_once is 'Refuse a bad key or window of send_once, and a transaction whose snapshot may be old';
+
+create or replace function holdfast._sent_once(queue holdfast.queue, key text, hash bytea, at timestamptz, until timestamptz) returns bigint[]
+language plpgsql volatile
+as $$
+declare
+  v_receipt holdfast.receipt;
+begin
+  loop
+    insert into holdfast.receipt as r (queue_id, key, hash, ids, until)
+    values (_sent_once.queue.id, _sent_once.key, _sent_once.hash, '{}', _sent_once.until)
+    on conflict on constraint receipt_pkey do nothing;
+    if found then
+      return null;
+    end if;
+    select r.* into v_receipt from holdfast.receipt r where r.queue_id = _sent_once.queue.id and r.key = _sent_once.key for update;
+    -- maintain() may have removed it in this moment: then once more.
+    exit when found;
+  end loop;
+  if v_receipt.until <= at then
+    update holdfast.receipt r set hash = _sent_once.hash, until = _sent_once.until
+    where r.queue_id = _sent_once.queue.id and r.key = _sent_once.key;
+    return null;
+  end if;
+  if v_receipt.hash <> _sent_once.hash then
+    perform holdfast._fail('QH222', 'the idempotency key was used for other messages',
+      format('Under %s other messages were sent to queue "%s".', quote_literal(_sent_once.key), _sent_once.queue.name),
+      'Use a key of its own for every batch, and send a batch again as it was.');
+  end if;
+  return v_receipt.ids;
+end $$;
+comment on function holdfast._sent_once is 'The ids that were sent under a key before; null: it is this transaction''s to send, and the key is locked';
+
+create or replace function holdfast.send_once(
+  queue text, messages jsonb, idempotency_key text, "window" interval default '2 minutes', alone boolean default false)
+returns table (ids bigint[], deduped boolean)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(send_once.queue);
+  v_now timestamptz := holdfast.now();
+begin
+  perform holdfast._check_once(send_once.idempotency_key, "window");
+  ids := holdfast._sent_once(v_queue, send_once.idempotency_key, sha256(convert_to(coalesce(messages::text, ''), 'UTF8')), v_now, v_now + "window");
+  deduped := ids is not null;
+  if not deduped then
+    ids := holdfast.send_many(send_once.queue, messages, alone);
+    update holdfast.receipt r set ids = send_once.ids where r.queue_id = v_queue.id and r.key = send_once.idempotency_key;
+  end if;
+  return next;
+end $$;
+comment on function holdfast.send_once is
+  'Send a batch as send_many does, unless it was sent under this key within the window: then return the ids it got';
+
+create or replace function holdfast._forget_receipts(at timestamptz) returns int language plpgsql volatile
+as $$
+declare
+  v_forgotten int;
+begin
+  delete from holdfast.receipt r where (r.queue_id, r.key) in (
+    select o.queue_id, o.key from holdfast.receipt o where o.until <= at order by o.until limit 10000 for update skip locked);
+  get diagnostics v_forgotten = row_count;
+  return v_forgotten;
+end $$;
+comment on function holdfast._forget_receipts is 'Remove receipts whose time is over, 10,000 at most; returns how many';
 
 -- 55_gap.sql
 -- Gaps: ids that the cursor passed without finding a row.
@@ -7490,10 +7602,10 @@ begin
       'Create another one, and move what is in it.');
   end if;
   select k into v_field from jsonb_object_keys(config) k
-  where case v_kind when 'log' then k not in ('kind', 'retention', 'notify', 'max_depth', 'max_payload', 'rate_limits') else k = 'retention' end limit 1;
+  where case v_kind when 'log' then k not in ('kind', 'retention', 'notify', 'max_depth', 'max_payload', 'rate_limits', 'annotations') else k = 'retention' end limit 1;
   if found then
     perform holdfast._fail('QH104', format('%s is no setting of a %s', v_field, v_kind), format('Got %s.', left((config -> v_field)::text, 100)),
-      case v_kind when 'log' then 'A log takes kind, retention, notify, max_depth, max_payload, rate_limits.' else 'retention is for logs.' end);
+      case v_kind when 'log' then 'A log takes kind, retention, notify, max_depth, max_payload, rate_limits, annotations.' else 'retention is for logs.' end);
   end if;
 end $$;
 comment on function holdfast._check_kind is 'Refuse settings that the kind of queue does not have, and another kind than it was';
@@ -7729,6 +7841,115 @@ end $$;
 comment on function holdfast.read is
   'The records of a log after a sequence number, in order, up to the first that may still come. kind gap: retention has removed that range; deleted: log_delete has';
 
+-- 82_numbering.sql
+-- Numbering: sequence numbers for queues and logs alike, and finding messages by them.
+--
+-- A sequence number is the distance of an id from the base of its queue, which is the base of its lowest lane: so the
+-- records of a log, and the messages of a queue with one lane, count from 1, as read() counts. Those of further lanes
+-- have numbers far above. A queue that is dropped and made again has another base, and counts from 1 again.
+
+create or replace function holdfast.base_id(queue text) returns bigint
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(base_id.queue);
+begin
+  return (select min(l.id)::bigint << 40 from holdfast.lane l where l.queue_id = v_queue.id);
+end $$;
+comment on function holdfast.base_id is 'The number that sequence numbers of a queue or log count from: id - base_id is the sequence number';
+
+create or replace function holdfast._last_drawn(lane holdfast.lane) returns bigint language plpgsql volatile
+as $$
+declare
+  v_base bigint := lane.id::bigint << 40;
+  v_drawn bigint := coalesce(pg_sequence_last_value(lane.ids), v_base);
+  v_floor bigint := holdfast._decide(lane, greatest(holdfast._passed(lane), v_base + 1), v_drawn, false);
+begin
+  return case when v_floor > v_drawn then v_drawn else holdfast._run_end(v_floor, v_drawn) end;
+end $$;
+comment on function holdfast._last_drawn is 'Of a queue''s lane: the last id up to which it is known of each whether it comes';
+
+create or replace function holdfast._place(lane holdfast.lane, after bigint, last bigint) returns bigint language plpgsql volatile
+as $$
+declare
+  v_base bigint := lane.id::bigint << 40;
+begin
+  -- One snapshot, younger than what is known of the last: what retention removed meanwhile is for read to tell.
+  return (select case when g.trimmed > after then after else greatest(after, coalesce(f.id - 1 - v_base, last)) end
+          from (select max(g.trimmed) as trimmed from holdfast.log g where g.lane_id = lane.id) g
+            left join (select m.id from holdfast.message m where m.id > v_base + after and m.id <= v_base + last order by m.id limit 1) f on true);
+end $$;
+comment on function holdfast._place is 'Where a reader who was shown nothing behind its place goes on: before the next message, else behind the last number of which all is known';
+
+create or replace function holdfast.extent(queue text, after bigint default null)
+returns table (kind text, base bigint, first_seq bigint, last_seq bigint, place bigint)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(extent.queue);
+  v_lanes holdfast.lane[] := array(select l from holdfast.lane l where l.queue_id = v_queue.id order by l.id);
+  v_trimmed bigint;
+begin
+  if after not between 0 and 1099511627775 then
+    perform holdfast._check_read(after, 1);
+  end if;
+  perform holdfast._check_isolation('extent');
+  kind := v_queue.kind;
+  base := (v_lanes[1]).id::bigint << 40;
+  if kind = 'log' then
+    select g.trimmed into v_trimmed from holdfast.log g where g.lane_id = (v_lanes[1]).id;
+    last_seq := holdfast._last_known(v_lanes[1], v_trimmed);
+  elsif cardinality(v_lanes) = 1 then
+    last_seq := holdfast._last_drawn(v_lanes[1]) - base;
+  else
+    last_seq := (select coalesce(max(pg_sequence_last_value(l.ids)), base) - base from unnest(v_lanes) l);
+  end if;
+  if cardinality(v_lanes) = 1 and after is not null then
+    place := holdfast._place(v_lanes[1], after, last_seq);
+  end if;
+  first_seq := (
+    select min(f.id) - base from unnest(v_lanes) l cross join lateral (
+      select m.id from holdfast.message m
+      where m.id > (l.id::bigint << 40) + coalesce(v_trimmed, 0) and m.id < (l.id + 1)::bigint << 40 order by m.id limit 1) f);
+  return next;
+end $$;
+comment on function holdfast.extent is
+  'From where to where a queue or log reaches: its first message (null: nothing is in it), and the last number up to which it is known of each whether it comes. place: where a reader goes on who was shown nothing behind after';
+
+create or replace function holdfast.find_tagged(
+  queue text, tag text default null, prefix text default null, before bigint default null, "limit" int default 10000) returns bigint[]
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(find_tagged.queue);
+  v_base bigint := holdfast.base_id(find_tagged.queue);
+  v_end bigint := v_base + least(greatest(before, 0), (1::bigint << 53));
+begin
+  perform holdfast._check_limit("limit");
+  if tag is null and prefix is null then
+    return array(
+      select f.id from holdfast.lane l cross join lateral (
+        select m.id from holdfast.message m
+        where m.id > l.id::bigint << 40 and m.id < least((l.id + 1)::bigint << 40, v_end) order by m.id limit find_tagged."limit") f
+      where l.queue_id = v_queue.id order by f.id limit find_tagged."limit");
+  end if;
+  -- No range of texts is all that begin with a prefix, but in one collation: so all tags of a lane are looked at.
+  return array(
+    select f.id from holdfast.lane l cross join lateral (
+      (select m.id from holdfast.message m
+       where m.id >> 40 = l.id and m.tag = find_tagged.tag and (before is null or m.id < v_end) order by m.id limit find_tagged."limit")
+      union all
+      (select m.id from holdfast.message m
+       where m.id >> 40 = l.id and m.tag is not null and find_tagged.tag is null and starts_with(m.tag, find_tagged.prefix) and (before is null or m.id < v_end)
+       limit find_tagged."limit")) f
+    where l.queue_id = v_queue.id order by f.id limit find_tagged."limit");
+end $$;
+comment on function holdfast.find_tagged is
+  'Ids of messages or records that have a tag, or one that begins with a prefix, before a sequence number (null: all); or, without a tag, all before it';
+
 -- 83_keep.sql
 -- What a log keeps: retention, deletion, and its figures.
 --
@@ -7906,6 +8127,16 @@ end $$;
 comment on function holdfast.log_delete is
   'Delete records of a log: by sequence number, by tag, or all before one; at most limit, the oldest first. Returns how many; readers are told';
 
+create or replace function holdfast._run_end(first bigint, top bigint) returns bigint language plpgsql stable
+as $$
+begin
+  -- Somebody is appending: what follows without a hole is known too.
+  return (select coalesce(max(d.id) filter (where d.id = first + d.nth - 1), first - 1)
+          from (select m.id, row_number() over (order by m.id) as nth
+                from (select m.id from holdfast.message m where m.id >= first and m.id <= top order by m.id limit 10000) m) d);
+end $$;
+comment on function holdfast._run_end is 'The last id of those that follow on a first one without a hole, up to 10,000; the one before the first: it is not there';
+
 create or replace function holdfast._last_known(lane holdfast.lane, trimmed bigint) returns bigint language plpgsql volatile
 as $$
 declare
@@ -7916,10 +8147,7 @@ begin
   if v_top is null or v_from > v_top then
     return coalesce(v_top - v_base, trimmed);
   end if;
-  -- Somebody is appending: what follows without a hole is known too.
-  return (select coalesce(max(d.id) filter (where d.id = v_from + d.nth - 1), v_from - 1) - v_base
-          from (select m.id, row_number() over (order by m.id) as nth
-                from (select m.id from holdfast.message m where m.id >= v_from and m.id <= v_top order by m.id limit 10000) m) d);
+  return holdfast._run_end(v_from, v_top) - v_base;
 end $$;
 comment on function holdfast._last_known is 'The last sequence number of a log up to which all is known; looks at 10,000 records';
 
@@ -8489,6 +8717,7 @@ begin
   v_did := holdfast._add_up(v_did, holdfast._maintain_lanes(v_began + maintain.budget));
   v_did := holdfast._add_up(v_did, holdfast._maintain_queues(greatest(v_began + maintain.budget, clock_timestamp() + maintain.budget / 2)));
   perform holdfast._tidy_limiters(holdfast.now());
+  perform holdfast._forget_receipts(holdfast.now());
   v_did := holdfast._add_up(v_did, holdfast._tidy_stages(holdfast.now()));
   -- Last, since it may lock the archive until this transaction ends.
   v_archive := holdfast._tend_archive(holdfast.now());
@@ -9767,9 +9996,9 @@ begin
   end if;
   for v_grant in
     select * from (values
-      ('holdfast_producer', '{send,send_batch,send_many,queue_schema,schema_versions,open_stage,check_staged,send_staged,drop_staged,writes,json_errors,begin_run,report_run,end_run,runs,fast_mode,now}'::text[]),
-      ('holdfast_consumer', '{read,read_archive,log_stats,queue_schema,schema_versions,claim,claim_cohort,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
-      ('holdfast_monitor', '{queue_stats,queues,queue_info,queue_schema,schema_versions,leases,log_stats,blocked_keys,samples,rollups,archived,why,runs,now}'),
+      ('holdfast_producer', '{send,send_batch,send_many,send_once,queue_schema,schema_versions,open_stage,check_staged,send_staged,drop_staged,writes,json_errors,begin_run,report_run,end_run,runs,fast_mode,now}'::text[]),
+      ('holdfast_consumer', '{read,read_archive,log_stats,extent,base_id,queue_schema,schema_versions,claim,claim_cohort,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
+      ('holdfast_monitor', '{queue_stats,queues,queue_info,queue_schema,schema_versions,leases,log_stats,extent,base_id,blocked_keys,samples,rollups,archived,why,runs,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
     ) g(role, verbs)
@@ -9799,7 +10028,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '75013771df438e934761015504ca795530a5f666e3e49c6f6b2d5416c60ef97b', false);
+values (0, 'functions', '50f3559388b0b74e182fa8b8fbd3fb4dfa8615960e9d2bf7f3e9001c21c94717', false);
 \else
 do $install$
 begin
@@ -9822,7 +10051,8 @@ begin
             (14, '57bffc9382292cbe79447f720280e7a698964e6229f762b318611fd52ee78984'),
             (15, 'fe56e6e2bae0fc1aeb4d6087bc723d295e0d5c13e2e9576128fae84c8b63abe5'),
             (16, '0c7f711442b3598385b0e6cdd922e03dfb5af341ccb0649e4a9f8c46eba1e211'),
-            (0, '75013771df438e934761015504ca795530a5f666e3e49c6f6b2d5416c60ef97b')
+            (17, 'bfe3c39a8b4ce31ea5ca4d48adebf85a1a09ea56bdec58bd8269703b2a1852ca'),
+            (0, '50f3559388b0b74e182fa8b8fbd3fb4dfa8615960e9d2bf7f3e9001c21c94717')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
@@ -9834,9 +10064,9 @@ $install$;
 \endif
 commit;
 \if :holdfast_absent
-\echo 'Holdfast is installed, schema version 16.'
+\echo 'Holdfast is installed, schema version 17.'
 \else
-\echo 'This version of Holdfast, schema version 16, is installed already: nothing to do.'
+\echo 'This version of Holdfast, schema version 17, is installed already: nothing to do.'
 \endif
 \set ON_ERROR_STOP :holdfast_stop
 \set QUIET :holdfast_quiet

@@ -10,14 +10,12 @@ from starlette.responses import Response
 
 from holdfast.client import Delivery, Settlement
 from holdfast.server.endpoint import ADMIN, CONSUME, READ, Book, Call
-from holdfast.server.sse import MEDIA, EventStream, check_accepts, while_there
-from holdfast.server.streams import Stream
+from holdfast.server.sse import GONE, MEDIA, EventStream, check_accepts, while_there
+from holdfast.server.streams import Stream, Wanted
 from holdfast.wire import requests as wire
 from holdfast.wire.routes import QUEUE
 
 from ._values import number, numbers, span
-
-GONE = Response(status_code=499)  # nobody is there to read it
 
 book = Book("claims")
 
@@ -138,7 +136,8 @@ async def work(call: Call[wire.Work]) -> Response:
         await call.service.engine.claims(call.queue, "")  # refused where a stream would be
         return Response(media_type=MEDIA)
     check = partial(call.service.door.readmit, call.request, CONSUME, call.queue)
-    stream = Stream(call.service, call.queue, asked.max, lease, asked.consumer, check)
+    wanted = Wanted(queue=call.queue, max=asked.max, lease=lease, consumer=asked.consumer)
+    stream = Stream(call.service, wanted, check)
     await stream.begin()
     return EventStream(stream.events(), stream.close)
 

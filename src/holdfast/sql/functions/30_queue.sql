@@ -2,7 +2,7 @@
 --
 -- A queue's configuration is a set of overrides; _effective() lays them over the global defaults, and the
 -- result is kept in typed columns, so that the hot verbs read one row and compute nothing. Fields that are the business of
--- servers alone (claim_window, rate_limits) have no column: those read them here, remember them, and are told of every change
+-- servers alone (claim_window, rate_limits, annotations) have no column: those read them here, remember them, and are told of every change
 -- by a NOTIFY on the channel holdfast_config. That takes a lock at commit which all notifiers of the database share: these
 -- verbs are rare enough.
 -- Lock order: the defaults row, then queue rows by id, then lanes by id.
@@ -108,9 +108,12 @@ begin
         perform holdfast._check_field(v_field, holdfast._duration(v_field, v_value) between interval '0' and interval '5 s', v_value, '0 to 5 seconds');
       when 'rate_limits' then
         perform holdfast._check_rate_limits(v_value);
+      when 'annotations' then
+        v_good := jsonb_typeof(v_value) = 'object' and octet_length(v_value::text) <= 16384;
+        perform holdfast._check_field(v_field, v_good, v_value, 'an object of at most 16,384 bytes as text');
       else
         perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
-          'Fields: kind, lease, max_deliveries, budget, lapse_is_failure, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, durability, retention, claim_window, rate_limits.');
+          'Fields: kind, lease, max_deliveries, budget, lapse_is_failure, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, durability, retention, claim_window, rate_limits, annotations.');
     end case;
   end loop;
 end $$;
@@ -165,14 +168,15 @@ create or replace function holdfast._builtin() returns jsonb language sql immuta
            "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576,
            "budget": "deliveries", "lapse_is_failure": false, "durability": "durable",
            "ordering": "none", "on_dead": "continue", "retention": null,
-           "claim_window": "0 s", "rate_limits": {"send": null, "claim": null, "settle": null}}'::jsonb;
+           "claim_window": "0 s", "rate_limits": {"send": null, "claim": null, "settle": null},
+           "annotations": {}}'::jsonb;
 comment on function holdfast._builtin is 'The configuration of a queue of which nothing was said';
 
 create or replace function holdfast._merge(base jsonb, change jsonb) returns jsonb language sql immutable
-  return coalesce((select jsonb_object_agg(e.key, case when e.key in ('backoff', 'rate_limits') and base -> e.key <> 'null'
+  return coalesce((select jsonb_object_agg(e.key, case when e.key in ('backoff', 'rate_limits', 'annotations') and base -> e.key <> 'null'
                                                        then (base -> e.key) || e.value else e.value end)
                    from jsonb_each(base || change) e where e.value <> 'null'), '{}');
-comment on function holdfast._merge is 'Overrides after a change: null takes a field back, backoff and rate_limits merge field by field';
+comment on function holdfast._merge is 'Overrides after a change: null takes a field back, backoff, rate_limits and annotations merge field by field';
 
 create or replace function holdfast._filled(merged jsonb) returns jsonb language sql immutable
   return holdfast._builtin() || merged
@@ -182,7 +186,7 @@ comment on function holdfast._filled is 'Overrides laid over the built-in config
 
 create or replace function holdfast._of_kind(effective jsonb) returns jsonb language sql immutable
   return case effective ->> 'kind' when 'log'
-    then effective || (holdfast._builtin() - '{kind,retention,notify,max_depth,max_payload,rate_limits}'::text[]) || '{"dead_letter": false}'
+    then effective || (holdfast._builtin() - '{kind,retention,notify,max_depth,max_payload,rate_limits,annotations}'::text[]) || '{"dead_letter": false}'
     else effective || '{"retention": null}'
          || case effective ->> 'ordering' when 'strict'
               then jsonb_build_object('shards', 1, 'priorities', jsonb_build_array(effective -> 'priority_default')) else '{}' end end;

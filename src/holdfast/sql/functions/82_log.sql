@@ -73,10 +73,10 @@ begin
       'Create another one, and move what is in it.');
   end if;
   select k into v_field from jsonb_object_keys(config) k
-  where case v_kind when 'log' then k not in ('kind', 'retention', 'notify', 'max_depth', 'max_payload', 'rate_limits') else k = 'retention' end limit 1;
+  where case v_kind when 'log' then k not in ('kind', 'retention', 'notify', 'max_depth', 'max_payload', 'rate_limits', 'annotations') else k = 'retention' end limit 1;
   if found then
     perform holdfast._fail('QH104', format('%s is no setting of a %s', v_field, v_kind), format('Got %s.', left((config -> v_field)::text, 100)),
-      case v_kind when 'log' then 'A log takes kind, retention, notify, max_depth, max_payload, rate_limits.' else 'retention is for logs.' end);
+      case v_kind when 'log' then 'A log takes kind, retention, notify, max_depth, max_payload, rate_limits, annotations.' else 'retention is for logs.' end);
   end if;
 end $$;
 comment on function holdfast._check_kind is 'Refuse settings that the kind of queue does not have, and another kind than it was';

@@ -174,6 +174,16 @@ end $$;
 comment on function holdfast.log_delete is
   'Delete records of a log: by sequence number, by tag, or all before one; at most limit, the oldest first. Returns how many; readers are told';
 
+create or replace function holdfast._run_end(first bigint, top bigint) returns bigint language plpgsql stable
+as $$
+begin
+  -- Somebody is appending: what follows without a hole is known too.
+  return (select coalesce(max(d.id) filter (where d.id = first + d.nth - 1), first - 1)
+          from (select m.id, row_number() over (order by m.id) as nth
+                from (select m.id from holdfast.message m where m.id >= first and m.id <= top order by m.id limit 10000) m) d);
+end $$;
+comment on function holdfast._run_end is 'The last id of those that follow on a first one without a hole, up to 10,000; the one before the first: it is not there';
+
 create or replace function holdfast._last_known(lane holdfast.lane, trimmed bigint) returns bigint language plpgsql volatile
 as $$
 declare
@@ -184,10 +194,7 @@ begin
   if v_top is null or v_from > v_top then
     return coalesce(v_top - v_base, trimmed);
   end if;
-  -- Somebody is appending: what follows without a hole is known too.
-  return (select coalesce(max(d.id) filter (where d.id = v_from + d.nth - 1), v_from - 1) - v_base
-          from (select m.id, row_number() over (order by m.id) as nth
-                from (select m.id from holdfast.message m where m.id >= v_from and m.id <= v_top order by m.id limit 10000) m) d);
+  return holdfast._run_end(v_from, v_top) - v_base;
 end $$;
 comment on function holdfast._last_known is 'The last sequence number of a log up to which all is known; looks at 10,000 records';
 

@@ -1,0 +1,1 @@
+"""Other APIs, held against their pages."""

@@ -1,0 +1,303 @@
+"""Topics: where the dialect is offered, who may call, what is refused in its words, what it is made of."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from holdfast import Holdfast
+from holdfast.client import ERRORS
+from holdfast.dialects import DIALECTS
+from holdfast.dialects.topics.errors import SAID
+from holdfast.server.settings import Settings
+from tests.dialects.pins import pins
+from tests.dialects.topics import Topics
+from tests.docs.pages import DOCS, ROOT, quoted, rows, sections
+from tests.fix_http import Caller, Serve, ServeProcess, served
+from tests.waiting import eventually
+
+SQL = re.compile(r"\b(select|insert|update|delete from|holdfast\.[a-z_]+\()", re.IGNORECASE)
+
+
+# --- where it is ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dialects", "there"), [(None, True), (("topics",), True), ((), False)])
+def test_a_server_on_loopback_offers_what_it_is_told_else_all(
+    serve: Serve, dialects: tuple[str, ...] | None, there: bool
+) -> None:
+    http = serve(dialects=dialects)
+
+    assert (http.client.get("/v0/topics").status_code == 200) is there
+    if not there:
+        http.refused("GET", "/v0/topics", status=404, code="QH914")
+
+
+def test_elsewhere_a_server_offers_none_unless_told(database_url: str, engine: Holdfast) -> None:
+    key = engine.create_key("k", scopes=["admin"]).key
+    for dialects, status in ((None, 404), (("topics",), 200)):
+        settings = Settings(database_url=database_url, host="0.0.0.0", port=0, dialects=dialects)
+        with served(settings) as caller:
+            address = caller.address.replace("0.0.0.0", "127.0.0.1")
+            answer = httpx.get(f"{address}/v0/topics", headers={"x-api-key": key}, trust_env=False)
+            assert answer.status_code == status
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "status"),
+    [
+        (("--dialects", "all"), {"HOLDFAST_DIALECTS": "none"}, 200),
+        (("--dialects", "none"), {}, 404),
+        ((), {"HOLDFAST_DIALECTS": "none"}, 404),
+        ((), {"HOLDFAST_DIALECTS": " topics , "}, 200),
+    ],
+)
+def test_the_option_goes_before_the_variable(
+    serve_process: ServeProcess, options: tuple[str, ...], variables: dict[str, str], status: int
+) -> None:
+    server = serve_process(*options, **variables)
+
+    assert httpx.get(f"{server.address}/v0/topics", trust_env=False).status_code == status
+
+
+# --- who may -------------------------------------------------------------------------------------
+
+ROUTES: list[tuple[str, str, Any, str]] = [
+    ("GET", "/v0/topics", None, "read"),
+    ("GET", "/v0/topics/orders", None, "read"),
+    ("PUT", "/v0/topics/orders", {}, "admin"),
+    ("POST", "/v0/topics/orders", {"records": [{"data": 1}]}, "send"),
+    ("POST", "/v0/topics/orders/diff", {}, "consume"),
+    ("POST", "/v0/topics/orders/delete", {"before_seq": 0}, "admin"),
+    ("POST", "/v0/topics/orders/claim", {"node": "n"}, "consume"),
+    ("POST", "/v0/topics/orders/ack", {"node": "n", "seqs": [1]}, "consume"),
+    ("POST", "/v0/topics/orders/nack", {"node": "n", "seqs": [1]}, "consume"),
+    ("POST", "/v0/topics/orders/extend", {"node": "n", "seqs": [1], "lease_ms": 1000}, "consume"),
+    ("HEAD", "/v0/topics/orders/work?node=n", None, "consume"),
+    ("POST", "/v0/watch", {"topics": {"orders": {}}}, "consume"),
+    ("DELETE", "/v0/topics/orders", None, "admin"),
+]
+
+
+@pins(78)
+def test_each_route_takes_the_scope_that_is_told(serve: Serve, engine: Holdfast) -> None:
+    engine.create_queue("orders")
+    http: Caller = serve()
+    scopes = ("send", "consume", "read", "admin")
+    keys = {scope: engine.create_key(scope, scopes=[scope]).key for scope in scopes}
+    eventually(lambda: http.client.get("/v0/topics").status_code == 401, what="the server is closed")
+
+    allowed: dict[str, set[str]] = {}
+    for method, path, body, _ in ROUTES:
+        for scope, key in keys.items():
+            with Topics(http.address, key=key) as caller:
+                status = caller.call(method, path, body).status_code
+            assert status in (200, 403)
+            if status == 200:
+                allowed.setdefault(f"{method} {path}", set()).add(scope)
+
+    assert allowed == {f"{method} {path}": {scope, "admin"} for method, path, _, scope in ROUTES}
+
+
+def test_a_key_reaches_its_own_topics_only(serve: Serve, engine: Holdfast) -> None:
+    for queue in ("shop.orders", "till.orders"):
+        engine.create_queue(queue)
+    http: Caller = serve()
+    key = engine.create_key("k", scopes=["admin"], queues=["shop.*"]).key
+    eventually(lambda: http.client.get("/v0/topics").status_code == 401, what="the server is closed")
+
+    refused: list[tuple[str, str, Any]] = [
+        ("GET", "/v0/topics/till.orders", None),
+        ("POST", "/v0/watch", {"topics": {"shop.orders": {}, "till.orders": {}}}),
+        ("PUT", "/v0/topics/shop.new", {"type": "queue", "dead_letter": "till.orders"}),
+        ("PUT", "/v0/topics/shop.orders", {"dead_letter": "till.orders"}),
+    ]
+    with Topics(http.address, key=key) as shop:
+        for method, path, body in refused:
+            shop.refused(method, path, body, status=403, code="forbidden")
+        assert [topic["topic"] for topic in shop.ok("GET", "/v0/topics")["topics"]] == ["shop.orders"]
+        assert shop.get("shop.orders")["config"]["dead_letter"] == "shop.orders.dlq"
+
+
+def test_a_key_that_only_sends_makes_no_topic(serve: Serve, engine: Holdfast, name: str) -> None:
+    http: Caller = serve()
+    key = engine.create_key("k", scopes=["send"]).key
+    eventually(lambda: http.client.get("/v0/topics").status_code == 401, what="the server is closed")
+
+    with Topics(http.address, key=key) as sender:
+        sender.refused(
+            "POST", f"/v0/topics/{name}", {"records": [{"data": 1}]}, status=404, code="topic_not_found"
+        )
+
+    assert engine.queues() == []
+
+
+def test_a_watch_is_opened_by_the_key_that_named_it(serve: Serve, engine: Holdfast, name: str) -> None:
+    engine.create_queue(name)
+    http: Caller = serve()
+    mine, other = (engine.create_key(who, scopes=["consume"]).key for who in ("mine", "other"))
+    eventually(lambda: http.client.get("/v0/topics").status_code == 401, what="the server is closed")
+
+    with Topics(http.address, key=mine) as owner, Topics(http.address, key=other) as stranger:
+        path = owner.ok("POST", "/v0/watch", {"topics": {name: {}}})["stream_url"]
+
+        stranger.refused("GET", path, status=401, code="unauthorized")
+        assert owner.call("HEAD", path).status_code == 200
+
+
+def test_a_stream_ends_when_its_key_does(serve: Serve, engine: Holdfast, name: str) -> None:
+    engine.create_queue(name)
+    http: Caller = serve(heartbeat=0.1)
+    made = engine.create_key("w", scopes=["consume"])
+    eventually(lambda: http.client.get("/v0/topics").status_code == 401, what="the server is closed")
+    with Topics(http.address, key=made.key) as worker, worker.work(name) as stream:
+        engine.revoke_key(made.id)
+
+        event = stream.of("error")
+
+    assert (event.data["code"], event.data["reason"]) == (401, "unauthorized")
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status", "code"),
+    [
+        (b"{", {"content-type": "application/json"}, 400, "invalid_request"),
+        (b"\xff", {"content-type": "application/json"}, 400, "invalid_request"),
+        (b"{}", {"content-type": "text/plain"}, 415, "unsupported_media_type"),
+        (b"{}", {}, 415, "unsupported_media_type"),
+        (b"[" * 5000, {"content-type": "application/json"}, 400, "invalid_request"),
+    ],
+)
+def test_a_body_that_is_none_is_refused(
+    topics: Topics, name: str, content: bytes, headers: dict[str, str], status: int, code: str
+) -> None:
+    topics.queue(name)
+    topics.append(name, 1)
+
+    topics.refused(
+        "POST", f"/v0/topics/{name}/claim", status=status, code=code, content=content, headers=headers
+    )
+
+    assert topics.counted(name)["ready"] == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({}, "invalid_request"),
+        ({"records": []}, "invalid_request"),
+        ({"records": [{}]}, "invalid_request"),
+        ({"records": [{"data": 1, "colour": "red"}]}, "invalid_request"),
+        ({"records": [{"data": 1, "tag": "x" * 201}]}, "invalid_request"),
+        ({"records": [{"data": 1, "tag": "\x00"}]}, "invalid_request"),
+        ({"records": [{"data": "\x00"}]}, "invalid_request"),
+        ({"records": [{"data": 1, "meta": "x"}]}, "invalid_request"),
+        ({"records": [{"data": 1, "meta": {str(n): n for n in range(65)}}]}, "invalid_request"),
+        ({"records": [{"data": 1, "meta": {"a": "x" * 16_384}}]}, "invalid_request"),
+        ({"records": [{"data": 1}], "idempotency_key": "x" * 201}, "invalid_request"),
+        ({"records": [{"data": 1}], "idempotency_key": ""}, "invalid_request"),
+        ({"records": [{"data": "x" * 1_048_577}]}, "record_too_large"),
+        ({"records": [{"data": 1}] * 10_001}, "batch_too_large"),
+    ],
+)
+def test_a_bad_append_is_refused_and_appends_nothing(topics: Topics, name: str, body: Any, code: str) -> None:
+    topics.put(name)
+
+    topics.refused("POST", f"/v0/topics/{name}", body, status=400, code=code)
+
+    assert topics.get(name)["count"] == 0
+
+
+def test_a_body_over_the_limit_is_too_large(serve: Serve) -> None:
+    with Topics(serve(max_body=1024).address) as topics:
+        topics.refused(
+            "POST",
+            "/v0/topics/t",
+            {"records": [{"data": "x" * 2000}]},
+            status=413,
+            code="payload_too_large",
+        )
+
+
+@pytest.mark.parametrize("topic", ["a b", "a%2Fb", "x" * 201, "%C3%A9", "a%00"])
+def test_a_bad_name_is_refused(topics: Topics, topic: str) -> None:
+    topics.refused("PUT", f"/v0/topics/{topic}", {}, status=400, code="invalid_request")
+
+
+def test_what_is_not_there_is_said_in_the_words_of_the_dialect(topics: Topics) -> None:
+    topics.refused("GET", "/v0/routers", status=404, code="not_found")
+    topics.refused("GET", "/v0", status=404, code="not_found")
+    error = topics.refused("PATCH", "/v0/topics/t", {}, status=405, code="method_not_allowed")
+
+    assert "PUT" in error["detail"]["reason"]
+
+
+def test_a_queue_with_several_lanes_cannot_be_read_on(
+    topics: Topics, holdfast: Holdfast, name: str
+) -> None:
+    topics.queue(name)
+    holdfast.send(name, 1, priority=5)
+
+    topics.refused("POST", f"/v0/topics/{name}/diff", {}, status=409, code="topic_exists_incompatible")
+
+    assert topics.get(name)["count"] == 1
+
+
+# --- what it is made of --------------------------------------------------------------------------
+
+
+def test_no_dialect_speaks_sql() -> None:
+    sources = list((ROOT / "src" / "holdfast" / "dialects").rglob("*.py"))
+    found = [
+        f"{path.name}: {line.strip()}"
+        for path in sources
+        for line in code_of(path)
+        if SQL.search(line)
+    ]
+
+    assert len(sources) >= 10
+    assert found == []
+
+
+def code_of(path: Path) -> list[str]:
+    """The lines of a module that could speak SQL: not comments, docs or imports."""
+    text = re.sub(r'""".*?"""', "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return [line for line in text.splitlines() if not line.lstrip().startswith(("#", "from ", "import "))]
+
+
+def test_every_code_that_is_translated_exists() -> None:
+    assert set(SAID) <= set(ERRORS)
+
+
+def test_the_documentation_has_every_status_and_code() -> None:
+    text = (DOCS / "dialects" / "topics.md").read_text(encoding="utf-8")
+    table = sections(text, 2)["Routes"]
+    told = {word for row in rows(table[table.index("| status |") :]) for word in quoted(row[1])}
+
+    said = {code for _, code in SAID.values()} | {"invalid_request", "shutting_down"}
+    assert said <= told
+    assert told - said <= {"Retry-After", "detail.retry_after_ms"}
+
+
+def test_the_documentation_has_every_route_with_its_scope() -> None:
+    text = (DOCS / "dialects" / "topics.md").read_text(encoding="utf-8")
+    table = sections(text, 2)["Routes"]
+    told: dict[str, str] = {}
+    for row in rows(table[: table.index("| status |")]):
+        first, *others = quoted(row[0])
+        told[first] = row[1]
+        for other in others:
+            # "POST …/claim", then the last parts of paths like it.
+            told[other if " " in other else f"{first.rpartition('/')[0]}/{other}"] = row[1]
+
+    assert told == {
+        f"{endpoint.method} {endpoint.path.replace('{queue}', '{topic}')}": endpoint.scope
+        for endpoint in DIALECTS["topics"].endpoints
+    }
