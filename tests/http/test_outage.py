@@ -214,7 +214,7 @@ def test_who_finds_all_connections_in_use_is_refused_after_a_while(
 ) -> None:
     monkeypatch.setattr(connections, "PATIENCE_SECONDS", 0.2)
     small = serve(pool_size=1)
-    small.ok("GET", "/readyz")
+    eventually(lambda: small.call("GET", "/readyz").status_code == 200, what="it is connected")
     other = connect(autocommit=False)
     other.execute("select holdfast.send('orders', '1', key => 'same')")
 
