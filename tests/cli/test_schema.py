@@ -55,8 +55,10 @@ def test_what_does_not_fit_is_not_sent(run: Run, orders: str, tmp_path: Path) ->
 
     one = run("send", orders, '{"id": "x"}')
     many = run("send", orders, "--file", str(file))
+    none = run("send", orders)
 
-    assert (one.code, many.code) == (1, 1)
+    assert (one.code, many.code, none.code) == (1, 1, 1)
+    assert "payload: is missing" in none.err
     assert 'payload.id: "x" is not of type "integer"' in one.err
     assert "messages[1]: payload.id" in " ".join(many.err.split())
     assert run("peek", orders, "--json").lines == []

@@ -83,9 +83,24 @@ async def test_a_schema_takes_no_body(client: AsyncHoldfast, queue: str) -> None
         await client.send_many(queue, [NewMessage(body=b"x", content_type="avro/binary")])
 
 
-async def test_null_is_a_payload_and_nothing_is_left_to_the_engine(
-    client: AsyncHoldfast, queue: str
-) -> None:
+async def test_a_schema_takes_no_message_without_a_payload(client: AsyncHoldfast, queue: str) -> None:
+    await client.set_schema(queue, True)
+
+    for call in (
+        client.send(queue),
+        client.send_batch(queue, [None]),
+        client.send_many(queue, [NewMessage(tag="a")]),
+        client.bulk_send(queue, [NewMessage(tag="a")]),
+        client.bulk_send(queue, [None], atomic=False),
+    ):
+        with pytest.raises(PayloadMismatchError) as caught:
+            await call
+        assert caught.value.detail is not None
+        assert caught.value.detail.endswith("payload: is missing.")
+    assert await sent(client, queue) == []
+
+
+async def test_null_is_a_payload(client: AsyncHoldfast, queue: str) -> None:
     await client.set_schema(queue, {"type": "null"})
 
     await client.send(queue, Jsonb(None))

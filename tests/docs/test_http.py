@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 
 import pytest
 
+from holdfast import Holdfast
 from holdfast.server.app import endpoints
 from holdfast.server.refusals import ALWAYS, WITH_BODY, WITH_KEY, WITH_QUERY, WITH_QUEUE
 from tests.cli.conftest import PROGRAM, environment
@@ -17,6 +20,7 @@ from tests.docs.pages import DOCS, blocks, quoted, rows, sections, text_of
 from tests.fix_http import ServeProcess
 from tools.describe_http import main
 
+REFERENCE = DOCS / "http.md"
 QUICKSTART = DOCS / "http-quickstart.md"
 ADDRESS = "127.0.0.1:8080"  # what readers type
 MARK = "\x1e"
@@ -96,3 +100,26 @@ def test_the_quick_start_runs_as_it_is_written(serve_process: ServeProcess, data
         for promise, line in zip(promises, lines, strict=True):
             assert fits(promise, line), (commands, promise, line)
     assert (len(printed), done.stderr) == (len(typed), "")
+
+
+def test_the_example_of_a_stream_acks_what_is_done_and_no_more(
+    serve_process: ServeProcess, engine: Holdfast
+) -> None:
+    server = serve_process()
+    engine.create_queue("orders")
+    ids = engine.send_batch("orders", [1, 2, 3])
+    ((_, example),) = [block for block in blocks(REFERENCE) if "/work" in block[1]]
+
+    with subprocess.Popen(
+        [shutil.which("bash") or "bash", "-uc", example.replace(f"http://{ADDRESS}", server.address)],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as running:
+        assert running.stdout is not None
+        printed = b""
+        while printed.count(b"}") < len(ids) and (more := os.read(running.stdout.fileno(), 1000)):
+            printed += more
+        os.killpg(running.pid, signal.SIGTERM)
+
+    answers = [json.loads(answer + "}") for answer in printed.decode().split("}")[:-1]]
+    assert [answer["settled"] for answer in answers] == [[str(id)] for id in ids]

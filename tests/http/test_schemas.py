@@ -88,6 +88,16 @@ def test_a_message_that_does_not_fit_is_422_with_the_place(shop: Shop) -> None:
     assert shop.one.ok("GET", f"/v1/queues/{shop.queue}/messages")["messages"] == []
 
 
+def test_a_message_without_a_payload_is_422(shop: Shop) -> None:
+    shop.put({})
+    path = f"/v1/queues/{shop.queue}/messages"
+
+    error = shop.one.refused("POST", path, {"messages": [{}]}, status=422, code="QH240")
+
+    assert error["detail"] == "payload: is missing."
+    shop.one.ok("POST", path, {"messages": [{"payload": None}]}, status=201)
+
+
 def test_one_that_does_not_fit_fails_none_of_its_neighbours(shop: Shop) -> None:
     shop.put(ORDER)
     bodies = [{"messages": [{"payload": BAD if number % 4 == 0 else GOOD}]} for number in range(40)]

@@ -80,8 +80,8 @@ def test_rows_that_do_not_fit_the_schema_of_the_queue_are_set_aside(
 ) -> None:
     queue.value("set_schema", queue="q", definition={"type": "object", "required": ["id"]})
     rows: dict[str, list[Any]] = {
-        "payload": ['{"id": 1}', "{", '{"no": 1}', None],
-        "body": [None, None, None, b"x"],
+        "payload": ['{"id": 1}', "{", '{"no": 1}', None, None],
+        "body": [None, None, None, b"x", None],
     }
     strict = stage(database_url)
     lenient = stage(database_url, write="v", run="b", quarantine=str(tmp_path))
@@ -93,8 +93,9 @@ def test_rows_that_do_not_fit_the_schema_of_the_queue_are_set_aside(
     (kept,) = tmp_path.glob("**/*.parquet")
     reasons = pq.read_table(kept)["reason"].to_pylist()
     assert payloads(queue.claim(10)) == [{"id": 1}]
-    assert len(reasons) == 3
+    assert len(reasons) == 4
     assert any("no bodies" in reason for reason in reasons)
+    assert "payload: is missing [QH240]" in reasons
 
 
 BAD: dict[str, list[Any]] = {

@@ -35,14 +35,13 @@ def json_text(value: Any) -> str:
 
 
 def refuse_misfit(schema: InForce, payload: Any, body: Any, nth: int | None = None) -> None:
-    """Refuse a message that does not fit; what has neither payload nor body is left to the engine."""
+    """Refuse a message that does not fit; None is no payload, and fits no schema."""
     with packages():
         from holdfast.schemas.judge import misfit, mismatch
 
-    if payload is not None or body is not None:
-        found = misfit(schema, None if payload is None else json_text(payload), with_body=body is not None)
-        if found is not None:
-            raise mismatch(schema, found, nth)
+    found = misfit(schema, None if payload is None else json_text(payload), with_body=body is not None)
+    if found is not None:
+        raise mismatch(schema, found, nth)
 
 
 def refuse_misfits(schema: InForce, verb: str, arguments: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from .compatibility import incompatible, objections, other_kind
 from .json_values import same
 from .objection import Objection
 
+NO_PAYLOAD = Misfit("payload", "is missing")
 NO_BODY = Misfit("body", "a queue with a schema takes payloads, and no bodies")
 MODES = ("none", "backward", "forward", "full")
 KINDS = ("json", "avro")
@@ -22,7 +23,7 @@ def misfit(schema: InForce, payload: str | bytes | None, with_body: bool) -> Mis
     """What is wrong with a message."""
     if with_body:
         return NO_BODY
-    return None if payload is None else checker(schema.kind, schema.definition).misfit(payload)
+    return NO_PAYLOAD if payload is None else checker(schema.kind, schema.definition).misfit(payload)
 
 
 def mismatch(schema: InForce, found: Misfit, nth: int | None) -> PayloadMismatchError:

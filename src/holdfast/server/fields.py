@@ -31,6 +31,7 @@ PATH: dict[str, dict[str, Any]] = {
     "file": {"description": "A file of the page.", "schema": {"type": "string"}, "example": "start.js"},
 }
 
+TOKEN_ALONE = "The messages; the token alone stands for everything that was handed out together."
 ASKED = {
     "after": "Only what comes behind this id or sequence number: the last one of the page before.",
     "before": "All records before this sequence number.",
@@ -55,9 +56,9 @@ ASKED = {
     "how": "`retry` delivers the message that blocks again, `skip` moves it to the dead letters.",
     "idempotency_key": "A live message with the same one and the same payload is not sent a second time.",
     "ids": "The messages.",
-    "Settle.ids": "The messages; without it all that the token holds.",
-    "Nack.ids": "The messages; without it all that the token holds.",
-    "Extend.ids": "The messages; without it all that the token holds.",
+    "Settle.ids": TOKEN_ALONE,
+    "Nack.ids": TOKEN_ALONE,
+    "Extend.ids": TOKEN_ALONE,
     "Redrive.ids": "The dead letters; without it those that the filter names, or all.",
     "key": "At most one message of a key waits in a queue: sending again replaces it.",
     "Unblock.key": "The ordering key; a strict queue has none.",
@@ -185,7 +186,8 @@ HEADERS: dict[str, list[dict[str, Any]]] = {
 METRICS = "Counters, gauges and histograms, in the text format of Prometheus."
 STREAM = """\
 Server-sent events, until the client or the server goes. `message`: its `data` is what a claim answers with
-for a message, its `id` the message's. `error`: the stream ends, and `data` is an error as any other. `end`:
+for a message, its `id` the message's. Settle it with its token and `ids: [id]`: the token alone settles
+everything that was handed out together. `error`: the stream ends, and `data` is an error as any other. `end`:
 the server is shutting down; connect again. A comment every 15 s shows that the stream is alive."""
 
 EXAMPLES: dict[str, Any] = {

@@ -107,7 +107,10 @@ class AsyncHttpHoldfast(AsyncVerbs):
     def work(
         self, queue: str, max: int = 1, *, lease: Duration | None = None, consumer: str | None = None
     ) -> AsyncDeliveries:
-        """Messages as the server pushes them, at most `max` of them in flight; settle them as always.
+        """Messages as the server pushes them, at most `max` of them in flight.
+
+        Settle each by its token and its id: ack(queue, delivery.token, [delivery.id]). The token alone
+        settles everything that was handed out together.
 
         When the loop ends, and when the connection is lost, the server gives back what is in flight; then
         the stream is opened again.
