@@ -9,6 +9,7 @@ import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any, Protocol
 
 import httpx
@@ -203,6 +204,22 @@ def serve_process(database_url: str) -> Iterator[ServeProcess]:
             return process
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate of 127.0.0.1, and its key."""
+    return certified(tmp_path_factory.mktemp("tls"))
+
+
+def certified(folder: Path) -> tuple[Path, Path]:
+    """A new certificate of 127.0.0.1 in this folder, and its key."""
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*made, *names, *files], check=True, capture_output=True)
+    return certificate, key
 
 
 def is_listening(place: tuple[str, int]) -> bool:

@@ -59,6 +59,27 @@ def test_the_first_key_says_that_it_closes_the_server(run: Run) -> None:
     assert "every request" not in second.err
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--scope", "admin"), []),
+        (("--scope", "send"), ["no admin of all queues"]),
+        (("--scope", "admin", "--queue", "orders*"), ["no admin of all queues"]),
+        (("--scope", "admin", "--expires-in", "1h"), ["stays closed when it has expired"]),
+    ],
+)
+def test_a_first_key_that_may_lock_its_maker_out_says_so(
+    run: Run, words: tuple[str, ...], told: list[str]
+) -> None:
+    first = run("key", "create", "shop", *words)
+    second = run("key", "create", "shop", *words)
+
+    careful = [line for line in first.err.splitlines() if line.startswith("Careful: ")]
+    assert len(careful) == len(told)
+    assert all(part in line for part, line in zip(told, careful, strict=True))
+    assert "Careful" not in second.err
+
+
 # --- 2. the list -----------------------------------------------------------------------------------
 
 
@@ -112,6 +133,16 @@ def test_no_keys_are_told_on_stderr(run: Run) -> None:
     answer = run("key", "list")
 
     assert (answer.code, answer.out, answer.err) == (0, "", "There are no keys.\n")
+
+
+def test_keys_that_have_all_ended_are_not_none(run: Run, clock: psycopg.Connection[Any]) -> None:
+    run("key", "create", "first", "--scope", "send", "--expires-in", "2s")
+    clock.execute("select holdfast.set_clock(%s)", [START + timedelta(hours=1)])
+
+    answer = run("key", "list")
+
+    assert (answer.code, answer.out) == (0, "")
+    assert answer.err.startswith("No key is valid; --all shows 1 expired. The server stays closed. ")
 
 
 # --- 3. changing and ending ------------------------------------------------------------------------

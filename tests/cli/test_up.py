@@ -66,6 +66,7 @@ def test_up_tells_people_how_to_go_on_and_touches_no_message_of_theirs(tmp_path:
         with started("up", "--port", "0", cwd=tmp_path) as process:
             texts.append(read_until(process, "Ctrl-C ends it."))
             execute("send", "demo", "1", env=environment(), cwd=tmp_path)
+            execute("key", "create", "mine", "--scope", "admin", env=environment(), cwd=tmp_path)
             process.send_signal(signal.SIGINT)
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=PATIENCE)
@@ -76,6 +77,10 @@ def test_up_tells_people_how_to_go_on_and_touches_no_message_of_theirs(tmp_path:
     assert "from holdfast import Holdfast" in texts[0]
     assert "Sent, claimed and acked 3 messages" in texts[0]
     assert "Sent, claimed and acked" not in texts[1]
+    assert "While there is no API key" in texts[0]
+    assert "Authorization" not in texts[0]
+    assert "While there is no API key" not in texts[1]
+    assert '/v1/queues/demo/messages -H "Authorization: Bearer $key" -H' in texts[1]
     assert left.document["ready"] == 2
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 import typer.main
+from psycopg import sql
 
 from holdfast.cli import app
 from tests.docs.pages import PAGES, ROOT, blocks
@@ -29,15 +30,16 @@ WITH_EXAMPLES = [page for page in PAGES if any(language in RUNNING for language,
 RUNNABLE = [page for page in WITH_EXAMPLES if page != CLIENT]
 LAST = ROOT / "docs" / "operations.md"  # it ends with how to uninstall
 MADE = re.compile(r"""create_queue\(\s*['"]([^'"]+)['"]|holdfast queue create ([\w.:-]+)""")
+ROLE_MADE = re.compile(r"^create role (\w+)", re.MULTILINE)
 
 
 def queues_made(page: Path) -> set[str]:
     """The queues that a page's examples create."""
     return {
-        sql or shell
+        in_sql or in_shell
         for language, block in blocks(page)
         if language in RUNNING | {"sh"}
-        for sql, shell in MADE.findall(block)
+        for in_sql, in_shell in MADE.findall(block)
     }
 
 
@@ -54,11 +56,22 @@ def test_pages_run_one_after_the_other_in_one_database(
 
 
 def run(page: Path, connection: psycopg.Connection[Any], url: str, *, server: str = "") -> None:
-    """Type all examples of a page."""
+    """Type all examples of a page; its roles would be there in every other database too."""
     reader = Reader(connection, url, server)
-    for number, (language, block) in enumerate(blocks(page)):
-        if language in RUNNING:
-            reader.run(language, block, f"{page.name}, block {number}")
+    try:
+        for number, (language, block) in enumerate(blocks(page)):
+            if language in RUNNING:
+                reader.run(language, block, f"{page.name}, block {number}")
+    finally:
+        for role in roles_made(page):
+            connection.execute(sql.SQL("drop role if exists {}").format(sql.Identifier(role)))
+
+
+def roles_made(page: Path) -> set[str]:
+    """The roles that a page's examples create."""
+    return {
+        role for language, block in blocks(page) if language == "sql" for role in ROLE_MADE.findall(block)
+    }
 
 
 def test_no_two_pages_create_a_queue_of_the_same_name() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import ssl
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -101,18 +100,6 @@ def test_the_access_log_names_the_key_and_the_address(
         ("/v1/queues", 401, "127.0.0.1", None),
     ]
     assert "red" not in str(lines)
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate of 127.0.0.1, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
-    files = ["-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*made, *names, *files], check=True, capture_output=True)
-    return certificate, key
 
 
 def test_with_a_certificate_the_server_speaks_https(

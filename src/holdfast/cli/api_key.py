@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any
@@ -17,6 +19,8 @@ from ._output import named
 from ._values import duration, positive
 
 COLUMNS = ("id", "name", "prefix", "scopes", "queues", "rate", "expires_at", "last_used_at", "state")
+EVERY_QUEUE = "*"
+ANOTHER = "holdfast key create NAME --scope admin makes one that may do everything."
 
 app = typer.Typer(cls=Group, help="Make, list, rotate and revoke API keys.", no_args_is_help=True)
 
@@ -79,10 +83,11 @@ def create(
             rate=rate,
             burst=burst,
         )
-        first = len(client.keys()) == 1
+        keys = client.keys()
     show(invocation, made, f"Created key {made.id}, {name}.")
-    if first:
-        invocation.output.note("It is the first: from now on, every request to the HTTP server needs a key.")
+    if len(keys) == 1:
+        for line in said_of_the_first(keys[0]):
+            invocation.output.note(line)
 
 
 @command(app, "list")
@@ -92,7 +97,7 @@ def list_keys(invocation: Invocation, all: All = False) -> None:
         keys, now = client.keys(), client.now()
     listed = [with_state(key, now) for key in keys]
     wanted = [key for key in listed if all or key["state"] == "valid"]
-    invocation.output.records(wanted, COLUMNS, "There are no keys.")
+    invocation.output.records(wanted, COLUMNS, none_valid(listed))
 
 
 @command(app)
@@ -115,6 +120,24 @@ def show(invocation: Invocation, made: NewKey, text: str) -> None:
     """Tell the secret, which nobody can tell again."""
     invocation.output.document(made, made.key)
     invocation.output.note(f"{text} Keep the secret above: it is shown this once, and stored nowhere.")
+
+
+def said_of_the_first(key: ApiKey) -> Iterator[str]:
+    """What the first key changes, and what it leaves to be done."""
+    yield "It is the first: from now on, every request to the HTTP server needs a key."
+    if Scope.ADMIN not in key.scopes or EVERY_QUEUE not in key.queues:
+        yield "Careful: it is no admin of all queues, and so can make no other over HTTP. " + ANOTHER
+    if key.expires_at is not None:
+        yield "Careful: the server stays closed when it has expired. " + ANOTHER
+
+
+def none_valid(keys: Sequence[Mapping[str, Any]]) -> str:
+    """What to say where no key is valid, but some may have been."""
+    if not keys:
+        return "There are no keys."
+    states = Counter(key["state"] for key in keys)
+    told = " and ".join(f"{number} {state}" for state, number in sorted(states.items()))
+    return f"No key is valid; --all shows {told}. The server stays closed. {ANOTHER}"
 
 
 def with_state(key: ApiKey, now: datetime) -> dict[str, Any]:

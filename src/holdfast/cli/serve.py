@@ -13,6 +13,7 @@ from holdfast.database import database
 
 from ._command import Invocation, command
 from ._revival import revived
+from ._tls import check_pair
 from ._values import duration
 
 HOST_VARIABLE = "HOLDFAST_HOST"
@@ -151,6 +152,7 @@ def serve(
     from holdfast.server.serve import address, bind, check, run
     from holdfast.server.settings import Settings
 
+    check_pair(tls_certificate, tls_key)
     with database(invocation.database_url, create=False) as url:
         settings = Settings(
             database_url=url,

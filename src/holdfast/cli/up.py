@@ -43,7 +43,7 @@ with Python:
 
 with HTTP, described at {reached}/docs:
 
-{create_curl}    curl -s {reached}/v1/queues/{queue}/messages -H 'Content-Type: application/json' \\
+{create_curl}    curl -s {reached}/v1/queues/{queue}/messages{key} -H 'Content-Type: application/json' \\
       -d '{{"messages": [{{"payload": {{"hello": "http"}}}}]}}'
 
 or with the command line:
@@ -51,9 +51,7 @@ or with the command line:
 {create_shell}    {program} send {queue} '{{"hello": "shell"}}'
     {program} stats
 
-While there is no API key, HTTP is open to programs on this machine alone; the first one closes it:
-
-    {program} key create mine --scope admin
+{keys}
 
 This calls maintain() every {upkeep:g} s; where it does not run, something else has to.
 Ctrl-C ends it."""
@@ -65,7 +63,16 @@ with psql:
     select token, payload from holdfast.claim('{queue}') \\gset
     select holdfast.ack('{queue}', :token);
 """
-CREATE_CURL = "    curl -s -X PUT {reached}/v1/queues/{queue}\n"
+CREATE_CURL = "    curl -s -X PUT {reached}/v1/queues/{queue}{key}\n"
+OPEN = """\
+While there is no API key, HTTP is open to programs on this machine alone; the first one closes it:
+
+    {program} key create mine --scope admin"""
+CLOSED = """\
+HTTP takes requests with an API key alone, since there are keys, or were:
+
+    {program} key list --all"""
+KEY = ' -H "Authorization: Bearer $key"'
 HERE = "PostgreSQL is up, and Holdfast is in it. Go on in another shell, in this folder:"
 THERE = f"""\
 Holdfast is in your database. Go on in another shell:
@@ -99,7 +106,7 @@ def up(invocation: Invocation, demo: Demo = False, host: Host = None, port: Port
             upkeep=UPKEEP_SECONDS,
             dialects=offered(None),
         )
-        check(settings)
+        closed = check(settings)
         configure("text", "warning")
         listener = bind(settings.host, settings.port)
         reached = address(listener, settings)
@@ -113,7 +120,11 @@ def up(invocation: Invocation, demo: Demo = False, host: Host = None, port: Port
         if not configured:
             lines += [f"PostgreSQL keeps its files in {(DEFAULT_DATA_DIR / 'server').resolve()}."]
         made = tried is not None
-        way = guide_to(url, reached, made=made) if configured else guide(url, reached)
+        way = (
+            guide_to(url, reached, made=made, closed=closed)
+            if configured
+            else guide(url, reached, closed=closed)
+        )
         lines += [*describe(tried), "", way]
         alive = revived(invocation.database_url, invocation.output.note)
         with serving(settings, listener, stop.hurries), alive:
@@ -155,17 +166,18 @@ def describe(tried: list[Delivery] | None) -> list[str]:
     ]
 
 
-def guide(url: str, reached: str) -> str:
-    """How to go on with the embedded server."""
-    return filled(DEMO, made=True, where=HERE, imports="", python=repr(url), reached=reached)
+def guide(url: str, reached: str, *, closed: bool = False) -> str:
+    """How to go on with the embedded server; closed: whether HTTP takes a key."""
+    return filled(DEMO, made=True, closed=closed, where=HERE, imports="", python=repr(url), reached=reached)
 
 
-def guide_to(url: str, reached: str, *, made: bool) -> str:
+def guide_to(url: str, reached: str, *, made: bool, closed: bool) -> str:
     """How to go on with a database of one's own: its address is told once, without the secrets."""
     secret = SECRET if conninfo.conninfo_to_dict(url).keys() & SECRETS else ""
     return filled(
         DEMO if made else OTHER,
         made=made,
+        closed=closed,
         where=THERE.format(url=quoted(without_password(url))) + secret,
         imports="    import os\n",
         python=f'os.environ["{URL_VARIABLE}"]',
@@ -173,9 +185,10 @@ def guide_to(url: str, reached: str, *, made: bool) -> str:
     )
 
 
-def filled(queue: str, *, made: bool, **words: str) -> str:
+def filled(queue: str, *, made: bool, closed: bool, **words: str) -> str:
     """The guide; it makes the queue first if that is not there."""
     program = shlex.quote(sys.argv[0])
+    words |= {"key": KEY if closed else "", "keys": (CLOSED if closed else OPEN).format(program=program)}
     create = f"holdfast.create_queue('{queue}')"
     in_psql = PSQL.format(program=program, create="" if made else f"    select {create};\n", queue=queue)
     return GUIDE.format(

@@ -23,8 +23,10 @@ from .settings import Settings
 from .workers import Workers
 
 
-def check(settings: Settings, patience: float = 0.0) -> None:
+def check(settings: Settings, patience: float = 0.0) -> bool:
     """Refuse to serve a database that is not there or not ours, or the world without keys.
+
+    Says whether there was ever a key.
 
     patience: how many seconds to wait for the database to be there.
     """
@@ -32,13 +34,15 @@ def check(settings: Settings, patience: float = 0.0) -> None:
         check_schema(connection)
         with explained("has_keys"):
             row = connection.execute("select holdfast.has_keys()").fetchone()
-    if not settings.on_loopback and row == (False,):
+    has_keys = row == (True,)
+    if not settings.on_loopback and not has_keys:
         raise ForbiddenError(
             "QH921",
             f"without API keys a server listens on this machine alone, not on {settings.host}",
             "Everybody who can reach it could read and delete everything.",
             "Make the first key with: holdfast key create NAME --scope admin. Or listen on 127.0.0.1.",
         )
+    return has_keys
 
 
 def reached(url: str, patience: float) -> psycopg.Connection[tuple[Any, ...]]:
