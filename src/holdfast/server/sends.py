@@ -1,4 +1,7 @@
-"""Sending: requests that come together go to the database in one call, and are committed together."""
+"""Sending: requests that come together go to the database in one call, and are committed together.
+
+Each is held against the queue's schema before, by itself: what does not fit meets no others' messages.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,14 @@ import msgspec
 from msgspec import Raw
 from opentelemetry.trace import Span
 
+from holdfast.client._queue_schema import InForce
 from holdfast.client._rows import scalar
+from holdfast.client._schema_rules import counted
+from holdfast.schemas.judge import misfit, mismatch
 from holdfast.wire.requests import NewMessage
 
 from .coalesce import Coalescer
+from .configs import Configs
 from .engine import Engine
 from .meters import Meters
 from .traces import Traces
@@ -41,8 +48,9 @@ encode = msgspec.json.Encoder().encode
 class Sends:
     """Sends the messages of many requests, each all or none."""
 
-    def __init__(self, engine: Engine, meters: Meters, traces: Traces) -> None:
+    def __init__(self, engine: Engine, configs: Configs, meters: Meters, traces: Traces) -> None:
         self._engine = engine
+        self._configs = configs
         self._meters = meters
         self._traces = traces
         self._coalescer: Coalescer[tuple[str, bool], list[NewMessage], list[int]] = Coalescer(
@@ -57,6 +65,7 @@ class Sends:
 
     async def send(self, queue: str, messages: list[NewMessage]) -> list[int]:
         """Send the messages of one request; returns their ids."""
+        await self._check(queue, messages)
         ids = await self._coalescer.submit((queue, all(map(is_plain, messages))), messages)
         self._meters.messages("sent", queue, len(ids))
         return ids
@@ -66,11 +75,17 @@ class Sends:
     ) -> tuple[list[int], bool]:
         """Send the messages of one request unless they were sent under this key before; returns their ids,
         and whether they were."""
+        await self._check(queue, messages)
         parameters = [queue, encode(messages).decode(), key, window]
         ((ids, deduped),) = await self._engine.fetch("send_once", SEND_ONCE, parameters, as_tuples)
         if not deduped:
             self._meters.messages("sent", queue, len(ids))
         return ids, deduped
+    async def _check(self, queue: str, messages: list[NewMessage]) -> None:
+        schema = (await self._configs.of(queue)).schema
+        if schema is not None:
+            refuse_misfits(schema, messages)
+
     def _told(
         self, key: tuple[str, bool], began: int, spans: Sequence[Span], error: BaseException | None
     ) -> None:
@@ -105,6 +120,15 @@ class Sends:
 def as_tuples(cursor: Any) -> Any:
     """A row factory that leaves rows as they are."""
     return tuple
+
+
+def refuse_misfits(schema: InForce, messages: list[NewMessage]) -> None:
+    """Refuse a message that does not fit."""
+    for nth, message in counted(messages):
+        payload = bytes(message.payload) if isinstance(message.payload, Raw) else None
+        found = misfit(schema, payload, with_body=message.body is not None)
+        if found is not None:
+            raise mismatch(schema, found, nth)
 
 
 def is_plain(message: NewMessage) -> bool:

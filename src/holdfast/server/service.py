@@ -65,7 +65,7 @@ class Service:
         self.limits = Limits(self.engine)
         self.door = Door(self.engine, settings, self.limits)
         self.configs = Configs(self.engine)
-        self.sends = Sends(self.engine, self.meters, self.traces)
+        self.sends = Sends(self.engine, self.configs, self.meters, self.traces)
         self.streams = Streams(self)
         self.settlements = Settlements(self.engine, self.meters, self.traces, self.streams.settled)
         self.desks = Desks(

@@ -7,10 +7,7 @@ from collections.abc import Mapping
 from msgspec import Raw, json, structs
 
 from holdfast.client import InvalidRequestError, MessageNotFoundError
-from holdfast.client._queue_schema import InForce
-from holdfast.client._schema_rules import counted
 from holdfast.client._traces import PARENT, ROOMY, STATE
-from holdfast.schemas.judge import misfit, mismatch
 from holdfast.server.endpoint import ADMIN, READ, SEND, Book, Call
 from holdfast.server.traces import carried
 from holdfast.wire.requests import Browse, Discard, DiscardKey, NewMessage, Send
@@ -30,9 +27,6 @@ async def send(call: Call[Send]) -> object:
     if (key := call.request.headers.get("idempotency-key")) is not None:
         messages = with_key(messages, key)
     await call.service.limit("send", call.queue)
-    schema = (await call.service.configs.of(call.queue)).schema
-    if schema is not None:
-        refuse_misfits(schema, messages)
     with call.service.traces.operation("send", "send", call.queue) as operation:
         if (trace := carried(call.request.headers.raw)) is not None:
             messages = [with_trace(message, trace) for message in messages]
@@ -65,15 +59,6 @@ def with_key(messages: list[NewMessage], key: str) -> list[NewMessage]:
     return [
         structs.replace(message, idempotency_key=own) for message, own in zip(messages, keys, strict=True)
     ]
-
-
-def refuse_misfits(schema: InForce, messages: list[NewMessage]) -> None:
-    """Refuse a message that does not fit, before it meets those of others."""
-    for nth, message in counted(messages):
-        payload = bytes(message.payload) if isinstance(message.payload, Raw) else None
-        found = misfit(schema, payload, with_body=message.body is not None)
-        if found is not None:
-            raise mismatch(schema, found, nth)
 
 
 @book.verb(READ)
