@@ -10,11 +10,8 @@ import pytest
 
 from holdfast import Holdfast
 from tests.fix_http import Caller
-from tests.waiting import eventually
+from tests.waiting import WAITING, eventually
 
-WAITING = (
-    "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-)
 ORDERS = "/v1/queues/orders"
 
 
