@@ -9,6 +9,10 @@ from typing import TypeVar
 T = TypeVar("T")
 
 POLL = 0.01  # seconds
+# How many in this database wait for a lock.
+WAITING = (
+    "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+)
 
 
 def eventually(condition: Callable[[], T], *, what: str, timeout: float = 20.0) -> T:

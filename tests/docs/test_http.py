@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.server.app import endpoints
-from holdfast.server.refusals import ALWAYS, WITH_BODY, WITH_KEY, WITH_QUERY, WITH_QUEUE
+from holdfast.server.refusals import ALWAYS, WITH_BODY, WITH_KEY, WITH_QUEUE
 from tests.cli.conftest import PROGRAM, environment
 from tests.docs.pages import DOCS, blocks, quoted, rows, sections, text_of
 from tests.fix_http import ServeProcess
@@ -48,7 +48,7 @@ def test_every_route_is_in_a_table_with_its_scope() -> None:
 def test_the_errors_of_all_routes_are_told_once() -> None:
     text = sections(text_of("http.md"), 2)["Errors"].rpartition("\n\nAny route")[2]
 
-    codes = {*ALWAYS, *WITH_KEY, *WITH_QUEUE, *WITH_QUERY, *WITH_BODY}
+    codes = {*ALWAYS, *WITH_KEY, *WITH_QUEUE, *WITH_BODY}
     assert set(re.findall(r"QH\d{3}", text)) == codes
 
 

@@ -12,14 +12,11 @@ import pytest
 
 from holdfast import Holdfast
 from tests.fix_http import Caller
-from tests.waiting import eventually
+from tests.waiting import WAITING, eventually
 
 ORDERS = "/v1/queues/orders"
 MESSAGES = ORDERS + "/messages"
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
-WAITING = (
-    "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-)
 ROOT = "0d3f5e0e-6a53-4f5b-9c0e-0a1b2c3d4e5f"
 
 

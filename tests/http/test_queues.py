@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast import Holdfast
 from tests.fix_http import Caller
+from tests.waiting import WAITING, eventually
 
 ORDERS = "/v1/queues/orders"
 
@@ -116,11 +119,66 @@ def test_if_match_takes_several_tags_and_a_star(http: Caller, engine: Holdfast, 
     http.ok("PATCH", ORDERS, {"max_deliveries": 7}, headers={"If-Match": names.format(tag=tag)})
 
 
-@pytest.mark.parametrize("names", ["", '""', "x", 'W/"x"', '"' + "x" * 10_000 + '"'])
-def test_if_match_with_anything_else_changes_nothing(refusing: Caller, names: str) -> None:
-    refusing.refused(
-        "PATCH", ORDERS, {"max_deliveries": 7}, status=412, code="QH923", headers={"If-Match": names}
-    )
+@pytest.mark.parametrize("names", ['""', '"' + "x" * 10_000 + '"', '"x", "y"'])
+def test_if_match_with_another_tag_changes_nothing(refusing: Caller, names: str) -> None:
+    headers = {"If-Match": names}
+
+    refusing.refused("PATCH", ORDERS, {"max_deliveries": 7}, status=412, code="QH923", headers=headers)
+    refusing.refused("DELETE", ORDERS, status=412, code="QH923", headers=headers)
+
+
+@pytest.mark.parametrize("names", ["", "x", 'W/"x"', '"x', ",", '"x", y'])
+def test_if_match_takes_tags_with_their_quotes(refusing: Caller, names: str) -> None:
+    for method, body in (("PATCH", {"max_deliveries": 7}), ("DELETE", None)):
+        error = refusing.refused(
+            method, ORDERS, body, status=422, code="QH911", headers={"If-Match": names}
+        )
+        assert "the ETag with its quotes, strong" in (error["hint"] or "")
+
+
+@pytest.mark.parametrize("names", ["*", '"x", {tag}', "{tag}"])
+def test_if_match_deletes_the_queue_that_it_names(http: Caller, engine: Holdfast, names: str) -> None:
+    engine.create_queue("orders")
+    tag = http.call("GET", ORDERS).headers["etag"]
+    headers = {"If-Match": names.format(tag=tag)}
+
+    assert http.ok("DELETE", ORDERS, headers=headers) == {"dropped": True}
+
+    http.refused("DELETE", ORDERS, status=404, code="QH101", headers=headers)
+
+
+def test_if_match_waits_for_a_change_that_is_under_way(
+    http: Caller, engine: Holdfast, conn: psycopg.Connection[Any], database_url: str
+) -> None:
+    engine.create_queue("orders")
+    tag = http.call("GET", ORDERS).headers["etag"]
+    with psycopg.connect(database_url, autocommit=True) as looker, ThreadPoolExecutor(1) as background:
+        with conn.transaction():
+            conn.execute("select holdfast.configure_queue('orders', '{\"max_deliveries\": 9}')")
+            asked = background.submit(http.call, "DELETE", ORDERS, headers={"If-Match": tag})
+            eventually(lambda: looker.execute(WAITING).fetchone() != (0,), what="the deletion waits")
+        assert asked.result().status_code == 412
+
+    assert http.ok("GET", ORDERS)["config"] == {"max_deliveries": 9}
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("PUT", ""),
+        ("PUT", "/schema"),
+        ("DELETE", "/schema"),
+        ("POST", "/pause"),
+        ("POST", "/purge"),
+        ("DELETE", "/messages/1"),
+        ("GET", ""),
+    ],
+)
+@pytest.mark.parametrize("header", ["If-Match", "If-Unmodified-Since"])
+def test_a_condition_is_never_passed_over(refusing: Caller, method: str, path: str, header: str) -> None:
+    error = refusing.refused(method, ORDERS + path, status=422, code="QH911", headers={header: '"x"'})
+
+    assert error["message"] == f"{method} of this path takes no {header}"
 
 
 def test_if_match_with_a_bad_configuration_is_an_ordinary_error(http: Caller, engine: Holdfast) -> None:

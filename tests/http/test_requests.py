@@ -16,6 +16,10 @@ from tests.fix_http import Caller, Serve
 MESSAGES = "/v1/queues/orders/messages"
 CLAIM = "/v1/queues/orders/claim"
 JSON = {"Content-Type": "application/json"}
+FIELDS = (
+    "It takes payload, body, content_type, headers, priority, delay, deliver_at, ttl, expires_at, "
+    "correlation_id, tag, max_deliveries, ordering_key, key, idempotency_key."
+)
 ONE = b'{"messages": [{"payload": {"n": 1}}]}'
 
 
@@ -179,44 +183,134 @@ def test_values_that_cannot_be_are_refused_and_change_nothing(refusing: Caller, 
 
 
 @pytest.mark.parametrize(
-    ("body", "field", "detail"),
+    ("body", "message", "detail"),
     [
-        ({}, "messages", "It is missing."),
-        ({"messages": 1}, "messages", "Expected array, got int."),
-        ({"messages": [1]}, "messages[0]", "Expected object, got int."),
-        ({"messages": [{"payload": 1}, {"prio": 1}]}, "messages[1].prio", "There is no such field."),
+        ({}, 'missing field "messages"', "It takes messages."),
+        (
+            {"payload": 1},
+            'missing field "messages"',
+            'There is "payload", which is unknown. It takes messages.',
+        ),
+        ({"messages": 1}, "bad value for messages", "Expected a list, got a whole number."),
+        ({"messages": [1]}, "bad value for messages[0]", "Expected an object, got a whole number."),
+        ({"messages": [{"payload": 1}, {"prio": 1}]}, 'unknown field "messages[1].prio"', FIELDS),
         (
             {"messages": [{"payload": 1, "priority": "high"}]},
-            "messages[0].priority",
-            "Expected int | null, got str.",
+            "bad value for messages[0].priority",
+            "Expected a whole number or null, got text.",
         ),
         (
             {"messages": [{"payload": 1, "priority": 1.5}]},
-            "messages[0].priority",
-            "Expected int | null, got float.",
+            "bad value for messages[0].priority",
+            "Expected a whole number or null, got a fraction.",
         ),
         (
             {"messages": [{"payload": 1, "correlation_id": "x"}]},
-            "messages[0].correlation_id",
-            "Invalid UUID.",
+            "bad value for messages[0].correlation_id",
+            "Expected a UUID.",
         ),
         (
             {"messages": [{"payload": 1, "deliver_at": "2040-01-01T00:00:00"}]},
-            "messages[0].deliver_at",
-            "Expected datetime with a timezone component.",
+            "bad value for messages[0].deliver_at",
+            "Expected a time with a zone, such as 2040-01-01T00:00:00Z.",
         ),
-        ({"messages": [{"payload": 1}], "all": True}, "all", "There is no such field."),
-        ([], "the body", "Expected object, got array."),
-        (None, "the body", "Expected object, got null."),
-        ({"messages": [{"payload": 1}] * 1001}, "messages", "Expected array of length <= 1000."),
+        ({"messages": [{"payload": 1}], "all": True}, 'unknown field "all"', "It takes messages."),
+        ([], "bad value for the body", "Expected an object, got a list."),
+        (None, "bad value for the body", "Expected an object, got null."),
+        ({"messages": [{"payload": 1}] * 1001}, "bad value for messages", "Expected at most 1,000 items."),
     ],
 )
-def test_the_error_names_the_field(refusing: Caller, body: Any, field: str, detail: str) -> None:
+def test_the_error_names_the_field(refusing: Caller, body: Any, message: str, detail: str) -> None:
     error = refusing.refused(
         "POST", MESSAGES, status=422, code="QH911", content=json.dumps(body), headers=JSON
     )
 
-    assert (error["message"], error["detail"]) == (f"bad value for {field}", detail)
+    assert (error["message"], error["detail"]) == (message, detail)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message", "detail"),
+    [
+        ("/claim", {"max": 1.5}, "bad value for max", "Expected a whole number, got a fraction."),
+        (
+            "/claim",
+            {"lease": []},
+            "bad value for lease",
+            'Expected a length of time (30, or "30 s") or null, got a list.',
+        ),
+        ("/claim", {"wait": "31 s"}, "bad value for wait", "wait takes 0 to 30 seconds."),
+        ("/claim", {"wait": -1}, "bad value for wait", "wait takes 0 to 30 seconds."),
+        ("/claim", {"wait": "soon"}, "bad value for wait", "'soon' is no length of time."),
+        ("/ack", {"token": "x"}, "bad value for token", "Expected a token, as claim returned it."),
+        ("/ack", {"token": True}, "bad value for token", "Expected an id, got true or false."),
+        ("/ack", {"ids": ["x"]}, "bad value for ids[0]", "Expected an id: a whole number."),
+        ("/ack", {"strict": 1}, "bad value for strict", "Expected true or false, got a whole number."),
+        ("/nack", {"error": "\0"}, "bad value for error", "PostgreSQL stores no NUL character."),
+        ("/ack", {"ids": []}, 'missing field "token"', "It takes token, ids, strict."),
+        ("/pause", {"for": 1}, 'unknown field "for"', "It takes none."),
+    ],
+)
+def test_what_is_wrong_is_said_in_plain_words(
+    refusing: Caller, path: str, body: Any, message: str, detail: str
+) -> None:
+    error = refusing.refused("POST", f"/v1/queues/orders{path}", body, status=422, code="QH911")
+
+    assert (error["message"], error["detail"]) == (message, detail)
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "detail"),
+    [
+        ("/claim?max=2", 'unknown parameter "max"', "max belongs into the body."),
+        ("/claim?maximum=2", 'unknown parameter "maximum"', "This route takes no query."),
+        ("/pause?for=1", 'unknown parameter "for"', "It takes none."),
+    ],
+)
+def test_a_parameter_that_is_not_taken_is_refused(
+    refusing: Caller, path: str, message: str, detail: str
+) -> None:
+    error = refusing.refused("POST", f"/v1/queues/orders{path}", status=422, code="QH911")
+
+    assert (error["message"], error["detail"]) == (message, detail)
+
+
+def test_a_body_that_is_not_taken_is_refused(refusing: Caller) -> None:
+    for method, path in (("DELETE", "/v1/queues/orders/messages/1"), ("GET", "/v1/queues/orders/stats")):
+        error = refusing.refused(method, path, {"ids": ["1"]}, status=422, code="QH911")
+        assert error["message"] == 'unknown field "ids"'
+    refusing.refused("DELETE", "/v1/queues/orders", content=b"x", headers=JSON, status=400, code="QH910")
+
+
+def test_an_empty_object_is_no_body(orders: Caller) -> None:
+    orders.ok("POST", "/v1/queues/orders/pause", {})
+
+
+def test_a_claim_waits_for_a_length_of_time(orders: Caller) -> None:
+    orders.send("orders", 1)
+
+    assert len(orders.claim("orders", wait="20 s")) == 1
+
+
+@pytest.mark.parametrize("max", [0, -1, 1001, 2**31 - 1])
+def test_max_out_of_range_has_one_code_and_the_limit_of_http(refusing: Caller, max: int) -> None:
+    for method, path, body, options in (
+        ("POST", "claim", {"max": max}, {}),
+        ("POST", "next", {"token": "1", "max": max}, {}),
+        ("GET", "work", None, {"params": {"max": max}}),
+    ):
+        path = f"/v1/queues/orders/{path}"
+        error = refusing.refused(method, path, body, status=422, code="QH301", **options)
+        assert error["hint"] == "Over HTTP a claim takes 1 to 1,000 messages."
+
+
+def test_a_negative_delay_is_refused_as_such(orders: Caller) -> None:
+    orders.send("orders", 1)
+    (message,) = orders.claim("orders")
+
+    for delay in (-1, "-1 s"):
+        body = {"token": message["token"], "delay": delay}
+        error = orders.refused("POST", "/v1/queues/orders/nack", body, status=422, code="QH305")
+        assert error["hint"] == "A retry can be delayed by 0 seconds to 10 years."
 
 
 def test_no_messages_are_sent_as_such(orders: Caller, http: Caller) -> None:
@@ -265,10 +359,8 @@ def test_a_deep_payload_that_json_readers_take_is_kept(orders: Caller) -> None:
 @pytest.mark.parametrize(
     ("query", "field", "detail"),
     [
-        ("max=0x1", "max", "Expected int, got str."),
-        ("max=", "max", "Expected int, got str."),
-        ("max=1001", "max", "Expected int <= 1000."),
-        ("maximum=1", "maximum", "There is no such field."),
+        ("max=0x1", "max", "Expected a whole number."),
+        ("max=", "max", "Expected a whole number."),
         ("max=1&max=2", "max", "It is given 2 times."),
         ("lease=soon", "lease", "'soon' is no length of time."),
         ("consumer=a%00b", "consumer", None),
@@ -280,6 +372,13 @@ def test_the_error_names_the_parameter(refusing: Caller, query: str, field: str,
 
     assert error["message"] == f"bad value for {field}"
     assert detail in (None, error["detail"])
+
+
+def test_an_unknown_parameter_is_refused_with_those_that_there_are(refusing: Caller) -> None:
+    error = refusing.refused("GET", "/v1/queues/orders/work?maximum=1", status=422, code="QH911")
+
+    assert error["message"] == 'unknown parameter "maximum"'
+    assert error["detail"] == "It takes max, lease, consumer."
 
 
 @pytest.mark.parametrize("query", ["consumer=%ff", "consumer=%ed%a0%80", "%ff=1"])

@@ -27,6 +27,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from holdfast import Holdfast, UnavailableError
+from holdfast.server.configs import Configs
 from holdfast.server.engine import Engine
 from holdfast.server.meters import Meters
 from holdfast.server.sends import Sends
@@ -202,7 +203,7 @@ async def test_a_call_that_serves_several_requests_has_links_to_each(
 ) -> None:
     engine.create_queue("orders")
     database, traces = Engine(Settings(database_url=database_url)), Traces()
-    sends = Sends(database, Meters(), traces)
+    sends = Sends(database, Configs(database), Meters(), traces)
 
     async def request(number: int) -> None:
         visit = Visit(str(number))

@@ -47,7 +47,7 @@ def request(verb: str, arguments: Mapping[str, Any]) -> Request:
     """The request that stands for a call."""
     route = ROUTES[verb]
     values = given(verb, {name: value for name, value in arguments.items() if name not in NOT_FOR_THE_WIRE})
-    check_max(values)
+    check_max(values.get("max", 1))
     path = re.sub(r"{(\w+)}", lambda place: in_path(values.pop(place[1])), route.path)
     wait = arguments.get("wait") or 0.0
     return Request(
@@ -63,7 +63,7 @@ def request(verb: str, arguments: Mapping[str, Any]) -> Request:
 def event_request(queue: str, options: Mapping[str, Any]) -> Request:
     """The request that opens a stream of work."""
     values = given("claim", {"queue": queue, **options})
-    check_max(values)
+    check_max(values.get("max", 1))
     path = f"/v1/queues/{in_path(values.pop('queue'))}/work"
     query = {name: in_query(value) for name, value in values.items()}
     return Request(method="GET", path=path, query=query, repeatable=True)
@@ -138,13 +138,13 @@ def check_number(messages: int) -> None:
         )
 
 
-def check_max(values: Mapping[str, Any]) -> None:
-    """Refuse to claim more messages than one answer holds."""
-    if values.get("max", 1) > MOST_MESSAGES:
+def check_max(max: int) -> None:
+    """Refuse to claim more messages than one answer holds, or none."""
+    if not 1 <= max <= MOST_MESSAGES:
         raise make_error(
             "QH301",
             "max is out of range",
-            f"Got {values['max']}.",
+            f"Got {max}.",
             f"Over HTTP a claim takes 1 to {MOST_MESSAGES:,} messages.",
         )
 

@@ -17,13 +17,15 @@ from starlette.routing import Route
 from holdfast.client import MethodNotAllowedError, NoSuchRouteError
 from holdfast.client._arguments import text
 from holdfast.dialects import chosen
+from holdfast.wire.requests import Nothing
 
 from .answering import JsonResponse, error_response
+from .conditions import refuse_conditions
 from .credentials import with_query_key
 from .dialect import Dialect, Refuse, refusal
 from .endpoint import Call, Endpoint
 from .frame import Frame
-from .reading import check_media, parse_body, parse_query, read_body
+from .reading import check_media, has_body, parse_body, parse_query, read_body
 from .routes import BOOKS
 from .service import Service
 from .settings import Settings
@@ -108,6 +110,7 @@ def handler(endpoint: Endpoint, refuse: Refuse = error_response) -> Handle:
                     request.scope["headers"], request.scope["query_string"]
                 )
             caller = await service.door.admit(request, endpoint.scope, None if endpoint.anywhere else queue)
+            refuse_conditions(request, takes_if_match=endpoint.takes_if_match)
             asked = await understood(endpoint, request, service.settings.max_body)
             answer = await endpoint.handler(Call(service, request, caller, asked, queue))
             return answered(endpoint, answer)
@@ -126,13 +129,15 @@ def answered(endpoint: Endpoint, answer: Any) -> Response:
 
 async def understood(endpoint: Endpoint, request: Request, most: int) -> Any:
     """What a request asks for, by its body or its query."""
-    if endpoint.body is not None:
-        body = await read_body(request, most)
-        check_media(request, body)
-        return parse_body(body, endpoint.body)
-    if endpoint.query is not None:
-        return parse_query(request, endpoint.query)
-    return None
+    asked = None
+    if endpoint.is_strict or endpoint.query is not None:
+        asked = parse_query(request, endpoint.query or Nothing, endpoint.body)
+    if endpoint.body is None and not (endpoint.is_strict and has_body(request)):
+        return asked
+    body = await read_body(request, most)
+    check_media(request, body)
+    given = parse_body(body, endpoint.body or Nothing)
+    return asked if endpoint.body is None else given
 
 
 def nothing_there(path: str) -> NoSuchRouteError:

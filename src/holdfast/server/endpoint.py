@@ -54,7 +54,13 @@ class Endpoint:
     told: bool = True  # in the OpenAPI document
     write: Callable[[Any], Any] | None = None  # makes the answer of what the handler returns
     query_key: bool = False  # on loopback a query may have the key as `token`: browsers send no headers
+    takes_if_match: bool = False
     anywhere: bool = False  # whatever queues the key is for; without a queue in the path, it takes all
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether a query or a body that it does not take is refused; others ask for pages and for health."""
+        return self.path.startswith("/v1/")
 
     @property
     def name(self) -> str:

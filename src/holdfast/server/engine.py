@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 took: ContextVar[float] = ContextVar("took", default=0.0)  # seconds that the last statement here took
 
+DROP = b"select holdfast.drop_queue(%s)"
 CONFIGURE = b"select holdfast.configure_queue(%s, %s::jsonb)"
 
 
@@ -72,6 +73,12 @@ class Engine(AsyncSqlVerbs):
         """configure_queue within a transaction; returns what is in force."""
         with explained("configure_queue"):
             rows = await run(connection, CONFIGURE, [queue, change], scalar(Raw), as_it_is)
+        return rows[0]
+
+    async def dropped(self, connection: AsyncConnection[Any], queue: str) -> bool:
+        """drop_queue within a transaction."""
+        with explained("drop_queue"):
+            rows = await run(connection, DROP, [queue], scalar(bool), as_it_is)
         return rows[0]
 
     @asynccontextmanager

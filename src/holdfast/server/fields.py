@@ -159,6 +159,11 @@ ANSWERED = {
     "Token.token": "What stands for the key, as Authorization: Bearer, for a quarter of an hour.",
 }
 
+IF_MATCH: dict[str, Any] = {
+    "name": "If-Match",
+    "description": "The ETag of the configuration, in its quotes; 412 if it is another by now.",
+    "schema": {"type": "string"},
+}
 HEADERS: dict[str, list[dict[str, Any]]] = {
     "send": [
         {
@@ -167,13 +172,8 @@ HEADERS: dict[str, list[dict[str, Any]]] = {
             "schema": {"type": "string", "minLength": 1, "maxLength": 190},
         }
     ],
-    "configure_queue": [
-        {
-            "name": "If-Match",
-            "description": "The ETag of the configuration to change; 412 if it is another by now.",
-            "schema": {"type": "string"},
-        }
-    ],
+    "configure_queue": [IF_MATCH],
+    "drop_queue": [IF_MATCH],
     "work": [
         {
             "name": "Last-Event-ID",

@@ -7,11 +7,10 @@ from types import MappingProxyType
 
 from .endpoint import Endpoint
 
-ALWAYS = ("QH910", "QH917", "QH918", "QH921", "QH930", "QH931", "QH932")  # of any request
+ALWAYS = ("QH910", "QH911", "QH917", "QH918", "QH921", "QH930", "QH931", "QH932")  # of any request
 WITH_KEY = ("QH920", "QH922")
 WITH_QUEUE = ("QH101", "QH103")  # where the path names one
-WITH_BODY = ("QH911", "QH912", "QH913")
-WITH_QUERY = ("QH911",)
+WITH_BODY = ("QH912", "QH913")
 
 SENDING = "QH106 QH201 QH202 QH203 QH204 QH205 QH206 QH207 QH209 QH210 QH220 QH221 QH222 QH240 QH604"
 CLAIMING = "QH207 QH301 QH302 QH602"
@@ -22,14 +21,15 @@ OF_VERBS: Mapping[str, str] = MappingProxyType(
         "create_queue": "QH102 QH104",
         "configure_queue": "QH104 QH310 QH601 QH923",
         "configure_defaults": "QH104",
+        "drop_queue": "QH923",
         "pause_queue": "QH602",
         "resume_queue": "QH602",
         "purge": "QH402 QH410 QH602",
         "send": SENDING,
         "browse": "QH401 QH402",
-        "message": "QH911 QH924",
+        "message": "QH924",
         "discard": "QH602",
-        "discard_one": "QH602 QH911 QH924",
+        "discard_one": "QH602 QH924",
         "discard_key": "QH220 QH602",
         "claim": CLAIMING,
         "next": CLAIMING + " QH304",
@@ -58,8 +58,8 @@ OF_VERBS: Mapping[str, str] = MappingProxyType(
         "log_delete": "QH402 QH603 QH605",
         "log_stats": "QH603",
         "create_key": "QH701 QH901",
-        "rotate_key": "QH901 QH902 QH911",
-        "revoke_key": "QH902 QH911",
+        "rotate_key": "QH901 QH902",
+        "revoke_key": "QH902",
         "login": "QH920 QH922",
         "sweep": "QH602",
         "maintain": "QH422",
@@ -79,6 +79,4 @@ def refusals(endpoint: Endpoint) -> tuple[str, ...]:
         codes.update(WITH_QUEUE)
     if endpoint.body is not None:
         codes.update(WITH_BODY)
-    if endpoint.query is not None:
-        codes.update(WITH_QUERY)
     return tuple(sorted(codes))

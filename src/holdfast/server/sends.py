@@ -22,6 +22,7 @@ from holdfast.wire.requests import NewMessage
 from .coalesce import Coalescer
 from .configs import Configs
 from .engine import Engine
+from .haste import IN_HASTE, patience
 from .meters import Meters
 from .traces import Traces
 
@@ -34,12 +35,8 @@ SEND_ONCE = (
     b"idempotency_key => %s, \"window\" => %s, alone => true)"
 )
 SEND_MANY = b"select holdfast.send_many(queue => %s, messages => %s::text::jsonb, alone => true)"
-# Whoever has sent with one of these keys, and not committed yet, is waited for: not for long, since others
-# wait in the same call, or behind it.
-IN_HASTE = (
-    b"with haste as materialized (select set_config('lock_timeout', %s, true)) " + SEND_MANY + b" from haste"
-)
-HASTE, GREATER_HASTE = "200ms", "50ms"  # of several requests, of one
+# Whoever has sent with one of these keys, and not committed yet, is waited for.
+SEND_IN_HASTE = IN_HASTE + SEND_MANY + b" from haste"
 
 
 encode = msgspec.json.Encoder().encode
@@ -109,8 +106,8 @@ class Sends:
 
     async def _send_any(self, queue: str, requests: Sequence[list[NewMessage]]) -> list[int]:
         together = [message for messages in requests for message in messages]
-        haste = GREATER_HASTE if len(requests) == 1 else HASTE
-        return await self._call("send_many", IN_HASTE, [haste, queue, encode(together).decode()])
+        given = [patience(requests), queue, encode(together).decode()]
+        return await self._call("send_many", SEND_IN_HASTE, given)
 
     async def _call(self, verb: str, statement: bytes, parameters: list[Any]) -> list[int]:
         rows = await self._engine.fetch(verb, statement, parameters, scalar(list))

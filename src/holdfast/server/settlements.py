@@ -17,15 +17,17 @@ from holdfast.client import Settlement
 
 from .coalesce import Coalescer
 from .engine import Engine, took
+from .haste import IN_HASTE, patience
 from .meters import Meters
 from .traces import Traces
 
 MOST = 1_000  # settlements in one statement
 EACH = (
     "select u.n, s.settled, s.skipped, extract(epoch from clock_timestamp() - statement_timestamp())::float8 "
-    "from unnest(%s::bigint[], %s::text[], %s::boolean[]{types}) "
+    "from {haste}unnest(%s::bigint[], %s::text[], %s::boolean[]{types}) "
     "with ordinality u(token, ids, strict{names}, n), lateral holdfast.{verb}("
-    "queue => %s, token => u.token, ids => u.ids::bigint[], strict => u.strict{arguments}) s order by u.n"
+    "queue => %s, token => u.token, ids => u.ids::bigint[], strict => u.strict{is_set}{arguments}) s "
+    "order by u.n"
 )
 # What a verb takes beside token, ids and strict.
 OPTIONS = {
@@ -45,11 +47,13 @@ class Asked(msgspec.Struct, gc=False):
     options: tuple[timedelta | str | None, ...] = ()
 
 
-def statement(verb: str) -> bytes:
+def statement(verb: str, *, in_haste: bool = False) -> bytes:
     """The statement that calls a verb once for each of several tokens."""
     options = OPTIONS[verb]
     return EACH.format(
         verb=verb,
+        haste="haste, " if in_haste else "",
+        is_set=" and haste.is_set" if in_haste else "",
         types="".join(f", %s::{kind}[]" for kind in options.values()),
         names="".join(f", {name}" for name in options),
         arguments="".join(f", {name} => u.{name}" for name in options),
@@ -57,6 +61,8 @@ def statement(verb: str) -> bytes:
 
 
 STATEMENTS = {verb: statement(verb) for verb in OPTIONS}
+# A token that somebody else is settling in an open transaction is waited for.
+STATEMENTS_IN_HASTE = {verb: IN_HASTE + statement(verb, in_haste=True) for verb in OPTIONS}
 
 Watch = Callable[[str, str, int, list[int]], None]
 
@@ -82,6 +88,7 @@ class Settlements:
             most=MOST,
             measure=meters.batches("settle"),
             told=lambda key, *rest: traces.call(*key, *rest),
+            patient=self._settle_patiently,
         )
 
     async def settle(
@@ -118,12 +125,19 @@ class Settlements:
         return done
 
     async def _settle(self, key: tuple[str, str], requests: Sequence[Asked]) -> list[Settled]:
+        return await self._ask(STATEMENTS_IN_HASTE[key[0]], [patience(requests)], key, requests)
+
+    async def _settle_patiently(self, key: tuple[str, str], requests: Sequence[Asked]) -> list[Settled]:
+        return await self._ask(STATEMENTS[key[0]], [], key, requests)
+
+    async def _ask(
+        self, statement: bytes, leading: list[Any], key: tuple[str, str], requests: Sequence[Asked]
+    ) -> list[Settled]:
         verb, queue = key
         places = sorted(range(len(requests)), key=lambda place: requests[place].token)
         sorted_requests = [requests[place] for place in places]
-        rows = await self._engine.fetch(
-            verb, STATEMENTS[verb], parameters(verb, queue, sorted_requests), as_tuples
-        )
+        given = [*leading, *parameters(verb, queue, sorted_requests)]
+        rows = await self._engine.fetch(verb, statement, given, as_tuples)
         # What is left when the last settlement was made is the commit, and the way back.
         commit = max(took.get() - max(row[3] for row in rows), 0.0)
         answers: list[Settled | None] = [None] * len(requests)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 MOST_MESSAGES = 1_000  # in one request
-LONGEST_WAIT = 30.0  # seconds
+LONGEST_WAIT = 30  # seconds
 
 SMALLEST, LARGEST = -(2**31), 2**31 - 1  # of an integer of PostgreSQL's
 LEAST, MOST = "x-minimum", "x-maximum"  # what the OpenAPI document says in place of them
@@ -36,7 +36,7 @@ Duration: TypeAlias = (
 Instant: TypeAlias = Annotated[datetime, Meta(tz=True)]
 Word: TypeAlias = Annotated[str, Meta(pattern=ANY_BUT_NUL)]
 Text: TypeAlias = Annotated[str, Meta(pattern=ANY_BUT_NUL, extra_json_schema={"maxLength": 200})]
-Max: TypeAlias = Annotated[int, Meta(ge=SMALLEST, le=MOST_MESSAGES, extra_json_schema={LEAST: 1})]
+Max: TypeAlias = Annotated[int, whole(1, MOST_MESSAGES)]  # the server checks it
 Limited: TypeAlias = Annotated[int, whole(1, 10_000)]
 Config: TypeAlias = Annotated[Raw, Meta(description="Fields to set.", extra_json_schema={"type": "object"})]
 
@@ -79,7 +79,7 @@ class Claim(Body, kw_only=True):
     max: Max = 1
     lease: Duration | None = None
     consumer: Text | None = None
-    wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT, description="Seconds.")] = 0.0
+    wait: Duration = 0.0
 
 
 class Next(Body, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.client import InvalidRequestError
 from holdfast.durations import parse_duration
 from holdfast.server.endpoint import Call
-from holdfast.wire.requests import Duration, Id
+from holdfast.wire.requests import LONGEST_WAIT, Duration, Id
 
 LARGEST = 2**63 - 1
 
@@ -44,7 +44,7 @@ def span(duration: Duration | None, name: str) -> timedelta | None:
     if duration is None:
         return None
     try:
-        return parse_duration(duration) if isinstance(duration, str) else timedelta(seconds=duration)
+        return in_text(duration) if isinstance(duration, str) else timedelta(seconds=duration)
     except (OverflowError, ValueError) as error:
         raise InvalidRequestError(
             "QH911",
@@ -52,3 +52,20 @@ def span(duration: Duration | None, name: str) -> timedelta | None:
             f"{duration!r} is no length of time.",
             'Pass a number of seconds, or text such as "250 ms", "30 s" or "5 min".',
         ) from error
+
+
+def in_text(duration: str) -> timedelta:
+    """A length of time in words; a negative one is for the verb to refuse, as it does a negative number."""
+    text = duration.strip()
+    return -parse_duration(text[1:]) if text.startswith("-") else parse_duration(text)
+
+
+def waiting(duration: Duration) -> float:
+    """How long to wait, in seconds."""
+    wait = span(duration, "wait")
+    seconds = 0.0 if wait is None else wait.total_seconds()
+    if not 0 <= seconds <= LONGEST_WAIT:
+        raise InvalidRequestError(
+            "QH911", "bad value for wait", f"wait takes 0 to {LONGEST_WAIT} seconds.", "Claim again after it."
+        )
+    return seconds

@@ -9,13 +9,14 @@ from time import monotonic
 from starlette.responses import Response
 
 from holdfast.client import Delivery, Settlement
+from holdfast.client._requests import check_max
 from holdfast.server.endpoint import ADMIN, CONSUME, READ, Book, Call
 from holdfast.server.sse import GONE, MEDIA, EventStream, check_accepts, while_there
 from holdfast.server.streams import Stream, Wanted
 from holdfast.wire import requests as wire
 from holdfast.wire.routes import QUEUE
 
-from ._values import number, numbers, span
+from ._values import number, numbers, span, waiting
 
 book = Book("claims")
 
@@ -25,10 +26,14 @@ async def claim(call: Call[wire.Claim]) -> object:
     """Take messages under a lease; wait for them if there are none."""
     asked = call.asked
     await call.service.limit("claim", call.queue)
-    lease = span(asked.lease, "lease")
-    may_take_long = asked.wait > 0 or await call.service.configs.window(call.queue) > 0
+    lease, wait = span(asked.lease, "lease"), waiting(asked.wait)
+    check_max(asked.max)
+    may_take_long = wait > 0 or await call.service.configs.window(call.queue) > 0
     with call.service.traces.operation("receive", "claim", call.queue) as operation:
-        found = await (patient_while_there if may_take_long else at_once)(call, lease)
+        if may_take_long:
+            found = await patient_while_there(call, lease, wait)
+        else:
+            found = await at_once(call, lease)
         operation.concerns(found or [])
     return GONE if found is None else found
 
@@ -39,16 +44,18 @@ async def at_once(call: Call[wire.Claim], lease: timedelta | None) -> list[Deliv
     return await call.service.desks.claim(call.queue, asked.max, lease=lease, consumer=asked.consumer)
 
 
-async def patient_while_there(call: Call[wire.Claim], lease: timedelta | None) -> list[Delivery] | None:
+async def patient_while_there(
+    call: Call[wire.Claim], lease: timedelta | None, wait: float
+) -> list[Delivery] | None:
     """A claim that may take long; None when nobody waits for it any more."""
     give_back = partial(call.service.give_back, call.queue)
-    return await while_there(call.request, patient(call, lease), give_back)
+    return await while_there(call.request, patient(call, lease, wait), give_back)
 
 
-async def patient(call: Call[wire.Claim], lease: timedelta | None) -> list[Delivery]:
+async def patient(call: Call[wire.Claim], lease: timedelta | None, wait: float) -> list[Delivery]:
     """A claim that may take long: who may not claim any more, when it ends, is turned away with nothing."""
     service, asked = call.service, call.asked
-    until = monotonic() + asked.wait
+    until = monotonic() + wait
     while True:
         left = max(until - monotonic(), 0.0)
         found = await service.desks.claim(
@@ -67,6 +74,7 @@ async def patient(call: Call[wire.Claim], lease: timedelta | None) -> list[Deliv
 async def next(call: Call[wire.Next]) -> object:
     """Ack everything held under a token and claim again, in one call."""
     asked = call.asked
+    check_max(asked.max)
     await call.service.limit("claim", call.queue)
     with call.service.traces.operation("receive", "next", call.queue) as operation:
         claimed = await call.service.engine.next(
@@ -131,6 +139,7 @@ async def work(call: Call[wire.Work]) -> Response:
     check_accepts(call.request)
     asked = call.asked
     lease = span(asked.lease, "lease")
+    check_max(asked.max)
     await call.service.limit("claim", call.queue)
     if call.request.method == "HEAD":
         await call.service.engine.claims(call.queue, "")  # refused where a stream would be

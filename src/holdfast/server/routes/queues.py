@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from holdfast.client import PreconditionFailedError, QueueInfo, QueueNotFoundError
+from holdfast.client import QueueInfo, QueueNotFoundError
 from holdfast.client._rows import record
 from holdfast.server.answering import JsonResponse
 from holdfast.server.callers import EVERY_QUEUE, require
+from holdfast.server.conditions import check_match, etag, wanted_tags
 from holdfast.server.endpoint import ADMIN, READ, Book, Call
 from holdfast.server.reading import parse_body
 from holdfast.wire import requests as wire
@@ -42,28 +42,33 @@ async def create_queue(call: Call[Config]) -> object:
 @book.add("GET", QUEUE, READ, answer=wire_type(QueueInfo))
 async def queue(call: Call[None]) -> object:
     """A queue: what was configured for it, and what is in force. The ETag stands for the configuration."""
+    found = await info(call)
+    return JsonResponse(to_wire(found), headers={"ETag": etag(found.effective)})
+
+
+async def info(call: Call[Any]) -> QueueInfo:
+    """The queue of a path."""
     found = await call.service.engine.fetch("queues", INFO, [call.queue, call.queue], record(QueueInfo))
     if not found:
         raise QueueNotFoundError(
             "QH101", f'queue "{call.queue}" does not exist', None, f"PUT /v1/queues/{call.queue} makes it."
         )
-    return JsonResponse(to_wire(found[0]), headers={"ETag": etag(found[0].effective)})
+    return found[0]
 
 
-@book.verb(ADMIN)
+@book.verb(ADMIN, takes_if_match=True)
 async def configure_queue(call: Call[Config]) -> object:
     """Change fields of the configuration (null: back to the default); answers with what is in force.
 
     With If-Match it changes only the configuration that the ETag stands for.
     """
     require_dead_letter(call)
-    wanted = call.request.headers.get("if-match")
+    wanted = wanted_tags(call.request)
     change = str(call.asked, "utf-8")
     async with call.service.engine.transaction() as connection:
-        if wanted is not None and wanted.strip() != "*":
+        if wanted is not None:
             # A change of nothing locks the queue: nobody else changes it between the look and the change.
-            effective = await call.service.engine.configured(connection, call.queue, "{}")
-            check_match(wanted, etag(effective))
+            check_match(wanted, await call.service.engine.configured(connection, call.queue, "{}"))
         effective = await call.service.engine.configured(connection, call.queue, change)
     call.service.configs.forget(call.queue)
     return JsonResponse(effective, headers={"ETag": etag(effective)})
@@ -78,26 +83,22 @@ def require_dead_letter(call: Call[Config]) -> None:
         require(call.caller, ADMIN, named)
 
 
-def etag(effective: Any) -> str:
-    """What stands for a configuration."""
-    return f'"{hashlib.sha256(bytes(effective)).hexdigest()[:24]}"'
-
-
-def check_match(wanted: str, current: str) -> None:
-    """Refuse a change of a configuration that is not the one the caller knows."""
-    if current not in [tag.strip() for tag in wanted.split(",")]:
-        raise PreconditionFailedError(
-            "QH923",
-            "the configuration has changed",
-            f"If-Match is {wanted[:200]}, and it is {current} now.",
-            "Get it anew, look at it, and change it then.",
-        )
-
-
-@book.verb(ADMIN)
+@book.verb(ADMIN, takes_if_match=True)
 async def drop_queue(call: Call[None]) -> object:
-    """Delete a queue and its messages."""
-    return await call.service.engine.drop_queue(call.queue)
+    """Delete a queue and its messages.
+
+    With If-Match it deletes only a queue with the configuration that the ETag stands for; one that is not
+    there is 404 then.
+    """
+    wanted = wanted_tags(call.request)
+    if wanted is None:
+        return await call.service.engine.drop_queue(call.queue)
+    check_match(wanted, (await info(call)).effective)
+    async with call.service.engine.transaction() as connection:
+        dropped = await call.service.engine.dropped(connection, call.queue)
+        # Nobody can change it any more, and whoever looks from outside still sees it.
+        check_match(wanted, (await info(call)).effective)
+    return dropped
 
 
 @book.verb(ADMIN)
