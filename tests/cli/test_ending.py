@@ -375,6 +375,7 @@ MIGRATIONS = (
     "0013_rollups",
     "0014_cohorts",
     "0015_keys",
+    "0016_schemas",
 )
 
 
