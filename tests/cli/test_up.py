@@ -20,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.cli._revival import keep_running
 from holdfast.cli.up import guide, without_password
 from holdfast.embedded import EmbeddedError, EmbeddedPostgres
+from holdfast.server.serve import bind
 from tests.cli.conftest import PATIENCE, environment, execute, started
 from tests.waiting import eventually
 
@@ -97,6 +98,17 @@ def test_psql_is_told_where_there_is_one(tmp_path: Path, monkeypatch: pytest.Mon
     assert " psql\n" in of_the_wheel
     assert "psql" not in nowhere
     assert " psql\n" in on_the_path
+
+
+def test_a_port_that_is_taken_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    with bind("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        answer = execute("up", "--port", str(port), env=environment(), cwd=tmp_path)
+
+    assert (answer.code, answer.out) == (1, "")
+    assert f"can't listen on 127.0.0.1:{port}" in answer.err
+    assert "Choose another port with --port, or HOLDFAST_PORT" in answer.err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_ctrl_c_while_it_starts_exits_with_130(tmp_path: Path) -> None:

@@ -97,14 +97,16 @@ def up(invocation: Invocation, demo: Demo = False, host: Host = None, port: Port
     from holdfast.server.settings import Settings
 
     configured = configured_url(invocation.database_url)
-    with Stop() as stop, database(invocation.database_url) as url:
+    # The port first: one that is taken shall not cost the making of a server.
+    with (
+        Stop() as stop,
+        bind(where(host), which(port)) as listener,
+        database(invocation.database_url) as url,
+    ):
         report = migrate(url)
-        settings = Settings(
-            database_url=url, host=where(host), port=which(port), upkeep=UPKEEP_SECONDS
-        )
+        settings = Settings(database_url=url, host=where(host), port=which(port), upkeep=UPKEEP_SECONDS)
         closed = check(settings)
         configure("text", "warning")
-        listener = bind(settings.host, settings.port)
         reached = address(listener, settings)
         tried = demonstrate(url) if demo or not configured else None
         stop.started()
