@@ -1,7 +1,8 @@
 """holdfast serve: what it is told, looked at before it serves.
 
 1. Files for HTTPS are there and fit together, or it is wrong usage that names option and file.
-2. A database user who may not serve is told which role that takes.
+2. Origins and proxies are what they are called, or it is wrong usage.
+3. A database user who may not serve is told which role that takes.
 """
 
 from __future__ import annotations
@@ -72,7 +73,21 @@ def test_files_that_are_no_pair_are_wrong_usage(
     assert said.format(given[-1]) in refused(*given).err
 
 
-# --- 2. rights -------------------------------------------------------------------------------------
+# --- 2. origins and proxies -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "word"),
+    [
+        *(("--cors", word) for word in ("*", "example.com", "https" + "://example.com/", "https" + "://A.com")),
+        *(("--proxy", word) for word in ("proxy.internal", "10.0.0.5/24", "10.0.0.0/99")),
+    ],
+)
+def test_what_is_no_origin_or_no_address_is_wrong_usage(option: str, word: str) -> None:
+    assert f"Invalid value for '{option}'" in refused(option, word).err
+
+
+# --- 3. rights -------------------------------------------------------------------------------------
 
 
 def test_a_user_without_rights_is_told_which_role_serves(

@@ -12,6 +12,7 @@ import typer
 from holdfast.database import database
 
 from ._command import Invocation, command
+from ._origins import network, origin
 from ._revival import revived
 from ._tls import check_pair
 from ._values import duration
@@ -50,13 +51,24 @@ Prepare = Annotated[
     bool, typer.Option("--prepare", help="Use prepared statements: not through PgBouncer before 1.21.")
 ]
 Cors = Annotated[
-    list[str] | None, typer.Option(metavar="ORIGIN", help="An origin whose pages may call; repeatable.")
+    list[str] | None,
+    typer.Option(parser=origin, metavar="ORIGIN", help="An origin whose pages may call; repeatable."),
 ]
 Certificate = Annotated[str | None, typer.Option(metavar="FILE", help="Serve HTTPS with this certificate.")]
 PrivateKey = Annotated[str | None, typer.Option(metavar="FILE", help="The key of the certificate.")]
 TrustProxy = Annotated[
     bool, typer.Option("--trust-proxy", help="Take X-Forwarded-For and -Proto from a proxy on this machine.")
 ]
+Proxy = Annotated[
+    list[str] | None,
+    typer.Option(
+        parser=network,
+        metavar="ADDRESS",
+        help="Take them from this proxy on another machine, or from a network of them; repeatable.",
+    ),
+]
+
+
 def lasting(help: str) -> Any:
     """An option that takes a duration."""
     return typer.Option(parser=duration, metavar="DURATION", help=help)
@@ -127,6 +139,7 @@ def serve(
     tls_certificate: Certificate = None,
     tls_key: PrivateKey = None,
     trust_proxy: TrustProxy = False,
+    proxy: Proxy = None,
     statement_timeout: StatementTimeout = None,
     upkeep: Upkeep = None,
     wait: Wait = None,
@@ -153,6 +166,7 @@ def serve(
             prepare=prepare,
             cors=tuple(cors or ()),
             trust_proxy=trust_proxy,
+            proxies=tuple(proxy or ()),
             tls_certificate=tls_certificate,
             tls_key=tls_key,
             metrics_queues=metrics_queues,
