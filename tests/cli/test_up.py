@@ -211,6 +211,17 @@ def test_a_server_that_does_not_start_is_told_once_and_so_is_its_start() -> None
     assert notes[1] == "PostgreSQL runs again."
 
 
+def test_requests_are_logged_when_asked(empty_database_url: str, tmp_path: Path) -> None:
+    words = ("up", "--json", "--port", "0", "--log-level", "info", "--log-format", "json")
+    with started(*words, cwd=tmp_path, database_url=empty_database_url) as process:
+        reached = json.loads(read_until(process, "url"))["address"]
+        httpx.get(f"{reached}/healthz", trust_env=False)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+
+    assert "/healthz" in [json.loads(line).get("route") for line in err.splitlines()]
+
+
 def test_http_answers_and_upkeep_is_done_while_it_runs(empty_database_url: str, tmp_path: Path) -> None:
     with started("up", "--json", "--port", "0", cwd=tmp_path, database_url=empty_database_url) as process:
         reached = json.loads(read_until(process, "url"))["address"]

@@ -21,7 +21,18 @@ from holdfast.migrate import migrate
 from ._command import Invocation, command
 from ._revival import revived
 from .postgres import find_program
-from .serve import Host, Port, where, which
+from .serve import (
+    FORMAT_VARIABLE,
+    LEVEL_VARIABLE,
+    Format,
+    Host,
+    LogFormat,
+    LogLevel,
+    Port,
+    chosen,
+    where,
+    which,
+)
 
 DEMO = "demo"
 OTHER = "orders"  # in the guide, where there is no demonstration
@@ -83,6 +94,12 @@ SECRET = "\n\nThe password is not shown: add it there, or keep it in ~/.pgpass."
 Demo = Annotated[
     bool, typer.Option("--demo", help=f"Make the queue {DEMO} in a database of yours too, and try it.")
 ]
+QuietLevel = Annotated[
+    LogLevel | None,
+    typer.Option(
+        "--log-level", help=f"From where on; requests are info. Else {LEVEL_VARIABLE}, else warning."
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -90,7 +107,14 @@ def register(app: typer.Typer) -> None:
     command(app)(up)
 
 
-def up(invocation: Invocation, demo: Demo = False, host: Host = None, port: Port = None) -> None:
+def up(
+    invocation: Invocation,
+    demo: Demo = False,
+    host: Host = None,
+    port: Port = None,
+    log_format: Format = None,
+    log_level: QuietLevel = None,
+) -> None:
     """Start PostgreSQL for this folder, install Holdfast, try it, and serve it until Ctrl-C."""
     from holdfast.server.logs import configure
     from holdfast.server.serve import address, bind, check, serving
@@ -104,9 +128,16 @@ def up(invocation: Invocation, demo: Demo = False, host: Host = None, port: Port
         database(invocation.database_url) as url,
     ):
         report = migrate(url)
-        settings = Settings(database_url=url, host=where(host), port=which(port), upkeep=UPKEEP_SECONDS)
+        settings = Settings(
+            database_url=url,
+            host=where(host),
+            port=which(port),
+            upkeep=UPKEEP_SECONDS,
+            log_format=chosen(LogFormat, log_format, FORMAT_VARIABLE, LogFormat.TEXT),
+            log_level=chosen(LogLevel, log_level, LEVEL_VARIABLE, LogLevel.WARNING),
+        )
         closed = check(settings)
-        configure("text", "warning")
+        configure(settings.log_format, settings.log_level)
         reached = address(listener, settings)
         tried = demonstrate(url) if demo or not configured else None
         stop.started()
