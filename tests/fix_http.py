@@ -100,6 +100,7 @@ def check_error(response: httpx.Response) -> None:
     error = response.json()["error"]
     assert set(error) == SHAPE, error
     assert error["message"], error
+    assert "holdfast." not in (error["hint"] or ""), error  # functions are for those who speak SQL
     kind = ERRORS[error["code"]]
     assert (error["name"], response.status_code) == (kind.name, kind.http_status), error
     assert ("retry-after" in response.headers) == (response.status_code in (429, 503))

@@ -68,7 +68,7 @@ def test_what_does_not_fit_is_not_sent(run: Run, orders: str, tmp_path: Path) ->
 def test_a_check_says_what_would_be_refused(run: Run, orders: str, tmp_path: Path) -> None:
     run("schema", "set", orders, json.dumps(ORDER))
     file = tmp_path / "orders.jsonl"
-    file.write_text('{"id": 1}\n{"id": "x"}\n')
+    file.write_text('{"id": 1}\n\n{"id": "x"}\n')
 
     assert run("schema", "check", orders, '{"id": 1}').err == "Nothing would be refused.\n"
     of_lines = run("schema", "check", orders, "--file", str(file), "--json")
@@ -78,7 +78,7 @@ def test_a_check_says_what_would_be_refused(run: Run, orders: str, tmp_path: Pat
     )
 
     assert (of_lines.code, of_a_change.code, allowed.code) == (1, 1, 0)
-    assert [(each["index"], each["path"]) for each in of_lines.lines] == [(1, "payload.id")]
+    assert [(each["index"], each["line"], each["path"]) for each in of_lines.lines] == [(1, 3, "payload.id")]
     assert [(each["index"], each["path"]) for each in of_a_change.lines] == [(None, "definition.type")]
 
 

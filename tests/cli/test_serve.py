@@ -1,18 +1,24 @@
 """holdfast serve: what it is told, looked at before it serves.
 
 1. Files for HTTPS are there and fit together, or it is wrong usage that names option and file.
+2. Origins and proxies are what they are called, or it is wrong usage.
+3. A database user who may not serve is told which role that takes.
 """
 
 from __future__ import annotations
 
+import json
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
-from tests.cli.conftest import NOWHERE, Answer, environment, execute
+from tests.cli.conftest import NOWHERE, Answer, Run, environment, execute
 from tests.fix_http import ServeProcess, certified
 
 Pair = tuple[Path, Path]
@@ -65,3 +71,38 @@ def test_files_that_are_no_pair_are_wrong_usage(
     given = [str(word) for word in words(certificate, certified(tmp_path))]
 
     assert said.format(given[-1]) in refused(*given).err
+
+
+# --- 2. origins and proxies -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "word"),
+    [
+        *(("--cors", word) for word in ("*", "example.com", "https" + "://example.com/", "https" + "://A.com")),
+        *(("--proxy", word) for word in ("proxy.internal", "10.0.0.5/24", "10.0.0.0/99")),
+    ],
+)
+def test_what_is_no_origin_or_no_address_is_wrong_usage(option: str, word: str) -> None:
+    assert f"Invalid value for '{option}'" in refused(option, word).err
+
+
+# --- 3. rights -------------------------------------------------------------------------------------
+
+
+def test_a_user_without_rights_is_told_which_role_serves(
+    run: Run, conn: psycopg.Connection[Any], database_url: str
+) -> None:
+    conn.execute("create role test_serving login password 'secret'")
+    url = make_conninfo(database_url, user="test_serving", password="secret")
+    try:
+        nobody = run("serve", "--port", "0", "--database-url", url, "--json")
+        conn.execute("grant holdfast_consumer to test_serving")
+        consumer = run("serve", "--port", "0", "--database-url", url, "--json")
+    finally:
+        conn.execute("drop role test_serving")
+
+    for answer in (nobody, consumer):
+        error = json.loads(answer.err)["error"]
+        assert (answer.code, answer.out, error["code"]) == (1, "", "42501")
+        assert error["hint"] == "the server needs a role that this user does not have: holdfast_admin."

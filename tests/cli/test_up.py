@@ -20,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.cli._revival import keep_running
 from holdfast.cli.up import guide, without_password
 from holdfast.embedded import EmbeddedError, EmbeddedPostgres
+from holdfast.server.serve import bind
 from tests.cli.conftest import PATIENCE, environment, execute, started
 from tests.waiting import eventually
 
@@ -97,6 +98,17 @@ def test_psql_is_told_where_there_is_one(tmp_path: Path, monkeypatch: pytest.Mon
     assert " psql\n" in of_the_wheel
     assert "psql" not in nowhere
     assert " psql\n" in on_the_path
+
+
+def test_a_port_that_is_taken_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    with bind("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        answer = execute("up", "--port", str(port), env=environment(), cwd=tmp_path)
+
+    assert (answer.code, answer.out) == (1, "")
+    assert f"can't listen on 127.0.0.1:{port}" in answer.err
+    assert "Choose another port with --port, or HOLDFAST_PORT" in answer.err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_ctrl_c_while_it_starts_exits_with_130(tmp_path: Path) -> None:
@@ -197,6 +209,17 @@ def test_a_server_that_does_not_start_is_told_once_and_so_is_its_start() -> None
 
     assert notes[0].startswith("PostgreSQL does not start, and is tried again every 0.05 s: ")
     assert notes[1] == "PostgreSQL runs again."
+
+
+def test_requests_are_logged_when_asked(empty_database_url: str, tmp_path: Path) -> None:
+    words = ("up", "--json", "--port", "0", "--log-level", "info", "--log-format", "json")
+    with started(*words, cwd=tmp_path, database_url=empty_database_url) as process:
+        reached = json.loads(read_until(process, "url"))["address"]
+        httpx.get(f"{reached}/healthz", trust_env=False)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+
+    assert "/healthz" in [json.loads(line).get("route") for line in err.splitlines()]
 
 
 def test_http_answers_and_upkeep_is_done_while_it_runs(empty_database_url: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +22,7 @@ from holdfast import (
     QueueStats,
     Rollup,
 )
+from holdfast.server.advice import advice
 from tests.conformance.conftest import Clock, MakeQueue
 
 PUT = "select holdfast.put_rollups(%s, bucket => '1 hour', since => %s, until => %s, rollups => %s)"
@@ -153,13 +155,15 @@ async def test_why_returns_findings(client: AsyncHoldfast, queue: str) -> None:
     await client.send(queue)
     await client.pause_queue(queue)
 
-    assert await client.why(queue) == [
+    found = await client.why(queue)
+
+    assert [replace(finding, remedy=advice(finding.remedy)) for finding in found] == [
         Finding(
             finding="paused",
             severity="blocking",
             message="The queue is paused: claims get nothing.",
             details={"ready": 1},
-            remedy=f"Resume it: select holdfast.resume_queue('{queue}').",
+            remedy=f"Resume it: POST /v1/queues/{queue}/resume.",
         )
     ]
 

@@ -349,6 +349,19 @@ def test_a_proxy_on_this_machine_tells_addresses_whatever_the_environment_says(
     assert guess_from("203.0.113.6") == 401
 
 
+def test_a_proxy_elsewhere_is_trusted_by_its_address_and_nobody_else(key: str, serve: Serve) -> None:
+    http = serve(proxies=("127.0.0.2/32",))
+
+    def guesses_of(client: httpx.Client) -> list[int]:
+        said = [{"X-API-Key": "hf_guess", "X-Forwarded-For": f"203.0.113.{number}"} for number in range(11)]
+        return [client.get(READ, headers=headers).status_code for headers in said]
+
+    transport = httpx.HTTPTransport(local_address="127.0.0.2")
+    with httpx.Client(base_url=http.address, transport=transport) as proxy:
+        assert guesses_of(proxy) == [401] * 11
+    assert guesses_of(http.client) == [401] * 10 + [429]
+
+
 def test_an_address_gets_its_tries_back_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("holdfast.server.tries.monotonic", lambda: now)

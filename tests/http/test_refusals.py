@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,10 @@ from tests.fix_proxy import Proxy
 from tests.waiting import eventually
 
 CLAIM = "/v1/queues/orders/claim"
+HELD_UP = (
+    "select count(*) from pg_locks where not granted "
+    "and database = (select oid from pg_database where datname = current_database())"
+)
 RAISED_BY_THE_CLIENT = {"QH933"}  # of an answer that no server of ours gives
 
 
@@ -66,10 +71,13 @@ def without_a_key(scene: Scene) -> str:
 
 
 def cut_off(scene: Scene) -> str:
-    """The database goes away while the server has connections to it."""
-    scene.http.ok("GET", "/readyz")
-    scene.proxy.stop()
-    return scene.ask("GET", "/v1/queues/orders")
+    """The database goes away while it works on a request, and so before anybody can know that it is gone."""
+    with ThreadPoolExecutor(1) as pool, scene.conn.transaction():
+        scene.conn.execute("lock table holdfast.queue in access exclusive mode")
+        asked = pool.submit(scene.ask, "GET", "/v1/queues/orders")
+        eventually(lambda: scene.conn.execute(HELD_UP).fetchone() != (0,), what="it works on it")
+        scene.proxy.stop()
+        return asked.result()
 
 
 def without_a_database(scene: Scene) -> str:

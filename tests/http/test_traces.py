@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from holdfast import Holdfast, UnavailableError
 from holdfast.server.configs import Configs
 from holdfast.server.engine import Engine
+from holdfast.server.exporters import set_up
 from holdfast.server.meters import Meters
 from holdfast.server.sends import Sends
 from holdfast.server.settings import Settings
@@ -383,3 +385,15 @@ def ended(server: Any) -> tuple[int, str, str]:
     server.process.terminate()
     out, err = server.process.communicate(timeout=30)
     return server.process.returncode, out, err
+
+
+@pytest.mark.parametrize(
+    ("names", "rest"), [(["console"], ""), (["otlp"], ", and the package of the exporter")]
+)
+def test_who_lacks_packages_is_told_those_that_it_takes(
+    names: list[str], rest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
+
+    with pytest.raises(LookupError, match=f"^pip install opentelemetry-sdk{rest}$"):
+        set_up(names)

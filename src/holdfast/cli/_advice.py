@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from holdfast.advised import Argument, arguments, calls
+
 # The functions that hints and remedies name, and the commands that do the same.
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
@@ -20,6 +22,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "leases": "leases",
         "log_delete": "log delete",
         "maintain": "maintain",
+        "queue_schema": "schema show",
         "read": "log read",
         "redrive": "dead redrive",
         "repair": "repair",
@@ -29,22 +32,17 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
     }
 )
 # Where a command for one value of an argument says it all.
-SAID: Mapping[tuple[str, str], str] = MappingProxyType({("browse", "dead"): "dead list"})
+SAID: Mapping[tuple[str, str | bool], str] = MappingProxyType({("browse", "dead"): "dead list"})
 # What a command wants to be told where only the name of its function stands.
 WANTED: Mapping[str, str] = MappingProxyType(
-    {"discard": "{queue} ID", "extend": "{queue} TOKEN", "leases": "{queue}"}
+    {"discard": "{queue} ID", "extend": "{queue} TOKEN", "leases": "{queue}", "queue_schema": "{queue}"}
 )
 # What calls say by arguments and commands by options, and what a command wants to be told beside.
 FLAGS: Mapping[str, str] = MappingProxyType({"how": "--skip", "unreadable_only": "--unreadable-only"})
 BEFORE: Mapping[tuple[str, int], str] = MappingProxyType({("browse", 1): "--state"})
 BEHIND: Mapping[str, str] = MappingProxyType({"redrive": "--all"})
 
-LITERAL = r"(?P<escape>E?)'(?P<text>(?:[^']|'')*)'"
-ARGUMENT = re.compile(rf"(?:(?P<name>\w+) => )?(?:{LITERAL}|true)")
-CALL = re.compile(
-    rf"(?:(?:select |in SQL, )?holdfast\.|(?<=with ))(?P<name>{'|'.join(COMMANDS)})\b"
-    r"(?P<call>\((?P<arguments>(?:[^()']|'(?:[^']|'')*')*)\))?"
-)
+CALL = calls(COMMANDS)
 
 
 def advice(text: str, queue: str = "QUEUE") -> str:
@@ -55,28 +53,22 @@ def advice(text: str, queue: str = "QUEUE") -> str:
 def command(call: re.Match[str], queue: str) -> Iterator[str]:
     """The words of the command for one call, or for the bare name of a function."""
     name = call["name"]
-    given = list(ARGUMENT.finditer(call["arguments"] or ""))
-    said = next((SAID[name, each["text"]] for each in given if (name, each["text"]) in SAID), None)
+    given = arguments(call)
+    said = next((SAID[name, each.value] for each in given if (name, each.value) in SAID), None)
     yield f"holdfast {said or COMMANDS[name]}"
-    yield from words(name, [each for each in given if (name, each["text"]) not in SAID])
+    yield from words(name, [each for each in given if (name, each.value) not in SAID])
     if given and name in BEHIND:
         yield BEHIND[name]
     if not call["call"] and name in WANTED:
         yield WANTED[name].format(queue=queue)
 
 
-def words(name: str, arguments: Sequence[re.Match[str]]) -> Iterator[str]:
+def words(name: str, given: Sequence[Argument]) -> Iterator[str]:
     """The arguments of a call, as the command takes them."""
-    for place, argument in enumerate(arguments):
-        if argument["name"]:
-            yield FLAGS[argument["name"]]
+    for place, argument in enumerate(given):
+        if argument.name:
+            yield FLAGS[argument.name]
             continue
         if (name, place) in BEFORE:
             yield BEFORE[name, place]
-        yield shlex.quote(unquoted(argument))
-
-
-def unquoted(literal: re.Match[str]) -> str:
-    """The text of a literal of SQL."""
-    text = literal["text"].replace("''", "'")
-    return text.replace(r"\\", "\\") if literal["escape"] else text
+        yield shlex.quote(str(argument.value))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from psycopg.types.json import Jsonb
+
+from holdfast.client import SchemaFinding
 
 from ._command import Invocation, command
 from ._ending import ExitCode
@@ -125,16 +127,19 @@ def check(
         raise typer.BadParameter("give only one of: a payload, --file")
     if payload is None and file is None and definition is None:
         raise typer.BadParameter("give what to check: a payload, --file or --definition")
-    payloads = list(lines(file)) if file is not None else [] if payload is None else [read(payload)]
+    numbered = list(lines(file)) if file is not None else []
+    payloads = [] if payload is None else [read(payload)]
     with invocation.client() as client:
         found = client.check_schema(
             queue,
-            payloads,
+            payloads or [content for _, content in numbered],
             definition=None if definition is None else read_definition(definition),
             kind=kind,
             compatibility=compatibility,
         )
-    invocation.output.records(found, ("index", "path", "reason"), "Nothing would be refused.")
+    place = "index" if file is None else "line"
+    told = found if file is None else [with_line(finding, numbered) for finding in found]
+    invocation.output.records(told, (place, "path", "reason"), "Nothing would be refused.")
     if found:
         raise typer.Exit(ExitCode.ERROR)
 
@@ -158,9 +163,14 @@ def read(given: str) -> Jsonb:
         raise typer.BadParameter(f"{shortened(content)} is not JSON ({error})") from error
 
 
-def lines(path: Path) -> Iterator[Jsonb]:
-    """The payloads of a file, one for each line that is not empty."""
+def with_line(finding: SchemaFinding, numbered: Sequence[tuple[int, Jsonb]]) -> dict[str, Any]:
+    """What would be refused, with the line that it is in."""
+    return {**named(finding), "line": None if finding.index is None else numbered[finding.index][0]}
+
+
+def lines(path: Path) -> Iterator[tuple[int, Jsonb]]:
+    """The payloads of a file, one for each line that is not empty, and its number."""
     with opened(path) as (file, _):
         for number, line in enumerate(file, start=1):
             if line.strip():
-                yield parse(number, line, text=False)
+                yield number, parse(number, line, text=False)

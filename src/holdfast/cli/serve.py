@@ -12,6 +12,7 @@ import typer
 from holdfast.database import database
 
 from ._command import Invocation, command
+from ._origins import network, origin
 from ._revival import revived
 from ._tls import check_pair
 from ._values import duration
@@ -51,7 +52,8 @@ Prepare = Annotated[
     bool, typer.Option("--prepare", help="Use prepared statements: not through PgBouncer before 1.21.")
 ]
 Cors = Annotated[
-    list[str] | None, typer.Option(metavar="ORIGIN", help="An origin whose pages may call; repeatable.")
+    list[str] | None,
+    typer.Option(parser=origin, metavar="ORIGIN", help="An origin whose pages may call; repeatable."),
 ]
 Certificate = Annotated[str | None, typer.Option(metavar="FILE", help="Serve HTTPS with this certificate.")]
 PrivateKey = Annotated[str | None, typer.Option(metavar="FILE", help="The key of the certificate.")]
@@ -64,6 +66,14 @@ Dialects = Annotated[
         metavar="NAMES",
         help=f"Other APIs to offer: all, none, or names with commas between them. Else {DIALECTS_VARIABLE}, "
         "else all on loopback, and none elsewhere.",
+    ),
+]
+Proxy = Annotated[
+    list[str] | None,
+    typer.Option(
+        parser=network,
+        metavar="ADDRESS",
+        help="Take them from this proxy on another machine, or from a network of them; repeatable.",
     ),
 ]
 
@@ -139,6 +149,7 @@ def serve(
     tls_key: PrivateKey = None,
     trust_proxy: TrustProxy = False,
     dialects: Dialects = None,
+    proxy: Proxy = None,
     statement_timeout: StatementTimeout = None,
     upkeep: Upkeep = None,
     wait: Wait = None,
@@ -166,6 +177,7 @@ def serve(
             cors=tuple(cors or ()),
             trust_proxy=trust_proxy,
             dialects=offered(dialects),
+            proxies=tuple(proxy or ()),
             tls_certificate=tls_certificate,
             tls_key=tls_key,
             metrics_queues=metrics_queues,

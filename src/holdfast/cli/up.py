@@ -21,7 +21,19 @@ from holdfast.migrate import migrate
 from ._command import Invocation, command
 from ._revival import revived
 from .postgres import find_program
-from .serve import Host, Port, offered, where, which
+from .serve import (
+    FORMAT_VARIABLE,
+    LEVEL_VARIABLE,
+    Format,
+    Host,
+    LogFormat,
+    LogLevel,
+    Port,
+    chosen,
+    offered,
+    where,
+    which,
+)
 
 DEMO = "demo"
 OTHER = "orders"  # in the guide, where there is no demonstration
@@ -83,6 +95,12 @@ SECRET = "\n\nThe password is not shown: add it there, or keep it in ~/.pgpass."
 Demo = Annotated[
     bool, typer.Option("--demo", help=f"Make the queue {DEMO} in a database of yours too, and try it.")
 ]
+QuietLevel = Annotated[
+    LogLevel | None,
+    typer.Option(
+        "--log-level", help=f"From where on; requests are info. Else {LEVEL_VARIABLE}, else warning."
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -90,14 +108,26 @@ def register(app: typer.Typer) -> None:
     command(app)(up)
 
 
-def up(invocation: Invocation, demo: Demo = False, host: Host = None, port: Port = None) -> None:
+def up(
+    invocation: Invocation,
+    demo: Demo = False,
+    host: Host = None,
+    port: Port = None,
+    log_format: Format = None,
+    log_level: QuietLevel = None,
+) -> None:
     """Start PostgreSQL for this folder, install Holdfast, try it, and serve it until Ctrl-C."""
     from holdfast.server.logs import configure
     from holdfast.server.serve import address, bind, check, serving
     from holdfast.server.settings import Settings
 
     configured = configured_url(invocation.database_url)
-    with Stop() as stop, database(invocation.database_url) as url:
+    # The port first: one that is taken shall not cost the making of a server.
+    with (
+        Stop() as stop,
+        bind(where(host), which(port)) as listener,
+        database(invocation.database_url) as url,
+    ):
         report = migrate(url)
         settings = Settings(
             database_url=url,
@@ -105,10 +135,11 @@ def up(invocation: Invocation, demo: Demo = False, host: Host = None, port: Port
             port=which(port),
             upkeep=UPKEEP_SECONDS,
             dialects=offered(None),
+            log_format=chosen(LogFormat, log_format, FORMAT_VARIABLE, LogFormat.TEXT),
+            log_level=chosen(LogLevel, log_level, LEVEL_VARIABLE, LogLevel.WARNING),
         )
         closed = check(settings)
-        configure("text", "warning")
-        listener = bind(settings.host, settings.port)
+        configure(settings.log_format, settings.log_level)
         reached = address(listener, settings)
         tried = demonstrate(url) if demo or not configured else None
         stop.started()

@@ -33,7 +33,7 @@ def mismatch(schema: InForce, found: Misfit, nth: int | None) -> PayloadMismatch
         "QH240",
         "the message does not fit the schema of its queue",
         f"{place}{found.path}: {found.reason}.",
-        f"Version {schema.version} of the schema is in force; holdfast schema show prints it.",
+        f"Version {schema.version} of the schema is in force; holdfast.queue_schema has it.",
     )
 
 

@@ -17,6 +17,7 @@ from holdfast.client import (
     RequestError,
 )
 
+from .advice import advice
 from .trouble import unavailable
 
 RETRY_SECONDS = 1
@@ -94,7 +95,7 @@ def error_document(error: HoldfastError) -> dict[str, Any]:
             "name": error.name,
             "message": error.message,
             "detail": error.detail,
-            "hint": error.hint,
+            "hint": error.hint and advice(error.hint),
         }
     }
 

@@ -47,6 +47,10 @@ FIND = (
 )
 HAS_KEYS = b"select holdfast.has_keys()"
 ENDED = "It is revoked or has expired; or there was none, and now there are keys."
+OTHER_KEY = (
+    "Ask who runs the server for another: holdfast key list --all shows what became of this one, "
+    "by how it begins, and holdfast key create makes a key."
+)
 LOG_IN = b"select holdfast.begin_login(hash => %s, token => %s) is not null"
 
 
@@ -149,7 +153,7 @@ class Door:
         credential = presented(dict(request.scope["headers"]))
         caller = None if credential is None else await self.caller_of(credential.hash)
         if caller is None:
-            raise UnauthorizedError("QH920", "the API key is not valid any more", ENDED, "Use another.")
+            raise UnauthorizedError("QH920", "the API key is not valid any more", ENDED, OTHER_KEY)
         require(caller, scope, queue)
 
     async def identify(self, credential: Credential | None, headers: Headers, address: str) -> Caller:
@@ -159,7 +163,7 @@ class Door:
                 "QH920",
                 "an API key is needed",
                 "The request has none.",
-                "Send it as Authorization: Bearer hf_…; holdfast key create makes one.",
+                "Send it as Authorization: Bearer hf_…; who runs the server makes one: holdfast key create.",
             )
         if credential.is_remembered:
             check_site(headers, self._settings.cors)
@@ -227,7 +231,7 @@ class Door:
         pause = self._tries.take(address)
         if pause is None:
             return UnauthorizedError(
-                "QH920", "the API key is not valid", "It is unknown, revoked or expired.", "Use another."
+                "QH920", "the API key is not valid", "It is unknown, revoked or expired.", OTHER_KEY
             )
         error = TooManyRequestsError(
             "QH922", "too many wrong keys", f"They came from {address}.", "Wait as long as Retry-After says."

@@ -62,5 +62,5 @@ def require(caller: Caller, scope: str, queue: str | None) -> None:
             "QH921",
             "this key may not do that",
             f"It takes the scope {scope}{where}.",
-            "Use a key that has it: holdfast key list shows what each may do.",
+            "Use a key that has it: GET /v1/keys, or holdfast key list, shows what each may do.",
         )

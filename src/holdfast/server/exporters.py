@@ -18,6 +18,7 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 BY_PROTOCOL = {"http/protobuf": ("otlp_proto_http",), "grpc": ("otlp_proto_grpc",)}
 OFFERED = "opentelemetry_traces_exporter"  # the group of entry points in which packages offer exporters
+OF_SDK = {"console"}  # exporters that need no package of their own
 SERVICE = "holdfast"
 NAME, ATTRIBUTES = "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"
 
@@ -49,7 +50,8 @@ def set_up(names: Iterable[str]) -> None:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError as error:
-        raise LookupError("pip install opentelemetry-sdk, and the package of an exporter") from error
+        rest = "" if set(names) <= OF_SDK else ", and the package of the exporter"
+        raise LookupError(f"pip install opentelemetry-sdk{rest}") from error
     exporters = [offered(name).load()() for name in names]
     provider = TracerProvider(resource=Resource.create(identity()))
     for exporter in exporters:

@@ -118,8 +118,9 @@ def uvicorn_config(app: Starlette, settings: Settings, **options: Any) -> uvicor
         access_log=False,
         server_header=False,
         date_header=False,
-        proxy_headers=settings.trust_proxy,
-        forwarded_allow_ips=list(THIS_MACHINE),  # uvicorn has a variable of its own for it
+        proxy_headers=settings.trust_proxy or bool(settings.proxies),
+        # Always told: uvicorn has a variable of its own for it.
+        forwarded_allow_ips=[*(THIS_MACHINE if settings.trust_proxy else ()), *settings.proxies],
         backlog=BACKLOG,
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=settings.grace,  # type: ignore[arg-type]  # fractions will do

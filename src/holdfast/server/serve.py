@@ -30,10 +30,9 @@ def check(settings: Settings, patience: float = 0.0) -> bool:
 
     patience: how many seconds to wait for the database to be there.
     """
-    with reached(settings.database_url, patience) as connection:
+    with reached(settings.database_url, patience) as connection, explained("the server"):
         check_schema(connection)
-        with explained("has_keys"):
-            row = connection.execute("select holdfast.has_keys()").fetchone()
+        row = connection.execute("select holdfast.has_keys()").fetchone()
     has_keys = row == (True,)
     if not settings.on_loopback and not has_keys:
         raise ForbiddenError(
@@ -71,7 +70,7 @@ def bind(host: str, port: int) -> socket.socket:
             "QH930",
             f"can't listen on {host}:{port}",
             f"{error.strerror}.",
-            "Choose another port with --port; 0 is any that is free.",
+            "Choose another port with --port, or HOLDFAST_PORT; 0 is any that is free.",
         ) from error
     listener.set_inheritable(True)
     return listener

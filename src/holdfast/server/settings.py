@@ -39,7 +39,8 @@ class Settings:
     log_format: str = "text"  # or json
     log_level: str = "info"
     cors: tuple[str, ...] = ()  # origins whose pages may call
-    trust_proxy: bool = False
+    trust_proxy: bool = False  # on this machine
+    proxies: tuple[str, ...] = ()  # addresses and networks of others that are trusted
     dialects: tuple[str, ...] | None = None  # by name; None: all on loopback, none elsewhere
     tls_certificate: str | None = None  # files
     tls_key: str | None = None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from holdfast.server.advice import advice
 from holdfast.server.callers import require
 from holdfast.server.endpoint import ADMIN, READ, Book, Call
 from holdfast.wire import requests as wire
@@ -20,7 +23,8 @@ async def queue_stats(call: Call[None]) -> object:
 @book.verb(READ)
 async def why(call: Call[None]) -> object:
     """Why is nothing moving: one finding for each reason, each with what to do."""
-    return await call.service.engine.why(call.queue)
+    found = await call.service.engine.why(call.queue)
+    return [replace(finding, remedy=advice(finding.remedy)) for finding in found]
 
 
 @book.verb(READ)

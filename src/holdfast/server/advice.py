@@ -1,0 +1,41 @@
+"""What the engine advises, in requests instead of functions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from urllib.parse import quote, urlencode
+
+from holdfast.advised import arguments, calls
+from holdfast.wire.routes import ROUTES
+
+# What a request calls the arguments that a call has in order; all others are named as in SQL.
+FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType({"browse": ("state",), "unblock": ("key",)})
+CALL = calls(ROUTES)
+
+
+def advice(text: str) -> str:
+    """A hint or a remedy of the engine, as it helps those who call over HTTP."""
+    return CALL.sub(request, text)
+
+
+def request(call: re.Match[str]) -> str:
+    """The request for one call, or for the bare name of a function."""
+    route = ROUTES[call["name"]]
+    given = dict(fields(call))
+    queue = given.pop("queue", None)
+    path = route.path if queue is None else route.path.replace("{queue}", quote(str(queue), safe=""))
+    if given and route.method == "GET":
+        return f"{route.method} {path}?{urlencode(given)}"
+    body = f" with {json.dumps(given, ensure_ascii=False)}" if given else ""
+    return f"{route.method} {path}{body}"
+
+
+def fields(call: re.Match[str]) -> Iterator[tuple[str, str | bool]]:
+    """What a call says, by the names that a request has for it."""
+    named = ("queue", *FIELDS.get(call["name"], ()))
+    for place, argument in enumerate(arguments(call)):
+        if argument.name or place < len(named):
+            yield argument.name or named[place], argument.value

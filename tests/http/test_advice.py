@@ -1,0 +1,57 @@
+"""What to do is told in requests: hints of errors, and remedies of `why`."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.migrate import SQL_ROOT
+from holdfast.server.advice import advice
+from tests.fix_http import Caller
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Create it with holdfast.create_queue, or", "Create it with PUT /v1/queues/{queue}, or"),
+        ("Raise it with configure_queue if", "Raise it with PATCH /v1/queues/{queue} if"),
+        ("holdfast.keys() lists them.", "GET /v1/keys lists them."),
+        ("in SQL, holdfast.leases says", "GET /v1/queues/{queue}/leases says"),
+        ("now: select holdfast.sweep('a b').", "now: POST /v1/queues/a%20b/sweep."),
+        ("holdfast.browse('q', 'dead')", "GET /v1/queues/q/messages?state=dead"),
+        (
+            "select holdfast.unblock('q', E'a\\\\b', how => 'skip').",
+            'POST /v1/queues/q/unblock with {"key": "a\\\\b", "how": "skip"}.',
+        ),
+        ("select holdfast.repair(unreadable_only => true)", 'POST /v1/repair with {"unreadable_only": true}'),
+        ("select pg_terminate_backend(7)", "select pg_terminate_backend(7)"),
+        ("Producers with keys wait with next to nothing.", "Producers with keys wait with next to nothing."),
+    ],
+)
+def test_a_call_becomes_a_request(text: str, expected: str) -> None:
+    assert advice(text) == expected
+
+
+def test_every_function_that_the_engine_names_has_a_request() -> None:
+    source = (SQL_ROOT / "install.sql").read_text()
+    texts = re.findall(r"'((?:[^'\n]|'')*\bholdfast\.[a-z](?:[^'\n]|'')*)'", source)
+    advised = [text for text in texts if re.search(r"[.:;] |\.$", text) and not text.startswith("Usage")]
+
+    assert len(advised) > 10
+    assert [text for text in map(advice, advised) if re.search(r"holdfast\.[a-z_]+\b", text)] == []
+
+
+def test_hints_and_remedies_come_as_requests(http: Caller, engine: Holdfast) -> None:
+    engine.create_queue("orders")
+    engine.send("orders", 1)
+    engine.pause_queue("orders")
+
+    error = http.refused("POST", "/v1/queues/nowhere/claim", {}, status=404, code="QH101")
+    findings = http.ok("GET", "/v1/queues/orders/why")["findings"]
+
+    assert error["hint"] == "Create it with PUT /v1/queues/{queue}, or check the spelling."
+    assert [each["remedy"] for each in findings if each["finding"] == "paused"] == [
+        "Resume it: POST /v1/queues/orders/resume."
+    ]
