@@ -178,7 +178,7 @@ def matched(asked: Delete) -> tuple[str | None, str | None]:
     operator, text = match[1:]
     if operator == "Eq":
         return text, None
-    if operator != "Glob" or text.find("*") != len(text) - 1:
+    if operator != "Glob" or not text.endswith("*") or text.count("*") > 1:
         raise refused("Its operator is Eq, or Glob with one star, at the end.")
     return None, text[:-1]
 
