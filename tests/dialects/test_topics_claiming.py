@@ -422,6 +422,21 @@ def test_what_a_record_has_crosses_doors(topics: Topics, native: Caller, name: s
 
 
 @pins(5)
+@pytest.mark.parametrize("number", ["1" + "0" * 400 + ".5", "0.12345678901234567890123"])
+def test_meta_keeps_its_numbers_to_the_last_digit(topics: Topics, name: str, number: str) -> None:
+    topics.queue(name)
+    body = f'{{"records": [{{"data": 1, "node": "w", "meta": {{"x": {number}}}}}]}}'
+    headers = {"content-type": "application/json"}
+    topics.ok("POST", f"/v0/topics/{name}", content=body, headers=headers)
+
+    read = topics.call("POST", f"/v0/topics/{name}/diff", {})
+    claimed = topics.call("POST", f"/v0/topics/{name}/claim", {"node": "n"})
+
+    for answer in (read, claimed):
+        assert f'"meta":{{"x":{number}}}' in answer.text
+        assert '"$node":"w"' in answer.text
+
+
 def test_messages_of_another_priority_have_numbers_of_their_own(
     topics: Topics, holdfast: Holdfast, name: str
 ) -> None:
@@ -440,4 +455,3 @@ def test_messages_of_another_priority_have_numbers_of_their_own(
         "ready": 0,
         "in_flight": 1,
     }
-

@@ -7,12 +7,13 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast import Holdfast
 from tests.dialects.conftest import At
 from tests.dialects.pins import pins
-from tests.dialects.topics import Event, Events, Topics
+from tests.dialects.topics import STREAM, Event, Events, Topics
 from tests.fix_http import Caller, Serve
 from tests.waiting import eventually
 
@@ -240,6 +241,20 @@ def test_a_reader_of_a_topic_that_was_made_again_begins_anew(topics: Topics, nam
 
 
 @pytest.mark.parametrize("kind", ["log", "queue"])
+def test_what_is_still_being_sent_makes_no_other_topic_of_it(
+    topics: Topics, name: str, module_url: str, kind: str
+) -> None:
+    topics.put(name, type=kind)
+    with psycopg.connect(module_url) as slow:
+        slow.execute("select holdfast.send(%s, '\"slow\"'::jsonb)", [name])
+        (seq,) = topics.append(name, "fast")
+
+        page = topics.diff(name, from_seq=seq)
+
+        assert (page["tombstone"], page["records"], page["next_from_seq"]) == (None, [], seq)
+
+
+@pytest.mark.parametrize("kind", ["log", "queue"])
 def test_diff_waits_for_records(topics: Topics, name: str, kind: str) -> None:
     topics.put(name, type=kind)
     with Topics(topics.address) as reader, ThreadPoolExecutor(1) as pool:
@@ -339,6 +354,7 @@ def test_what_is_leased_can_be_deleted(topics: Topics, name: str) -> None:
         {"match": ["tag", "Like", "x"]},
         {"match": ["tag", "Glob", "x"]},
         {"match": ["tag", "Glob", "*x*"]},
+        {"match": ["tag", "Glob", ""]},
         {"match": ["node", "Eq", "x"]},
         {"match": ["tag", "Eq"]},
         {"match": 5},
@@ -543,3 +559,31 @@ def test_a_bad_watch_is_refused(topics: Topics, body: Any, status: int, code: st
 @pytest.mark.parametrize("wid", ["nonsense", "wid_", "wid_W10", "wid_%C3%A9"])
 def test_a_watch_that_was_not_given_out_is_not_found(topics: Topics, wid: str) -> None:
     topics.refused("GET", f"/v0/watch/{wid}", status=404, code="not_found")
+
+
+def named(*session: Any) -> str:
+    """The name of a watch that was not given out."""
+    return "wid_" + base64.urlsafe_b64encode(json.dumps(session).encode()).rstrip(b"=").decode()
+
+
+@pytest.mark.parametrize(
+    ("place", "limit", "heartbeat"),
+    [(0, 10, 0.0), (0, 10, -1.0), (0, 0, 15.0), (0, 10**30, 15.0), (-1, 10, 15.0), (2**63, 10, 15.0)],
+)
+def test_a_made_up_watch_is_bound_to_what_could_be_given_out(
+    topics: Topics, name: str, place: int, limit: int, heartbeat: float
+) -> None:
+    topics.queue(name)
+    wid = named(None, {name: place}, [], limit, heartbeat, True, False, True)
+
+    topics.refused("GET", f"/v0/watch/{wid}", status=404, code="not_found", headers=STREAM)
+
+
+@pytest.mark.parametrize("place", [-1, 2**63, 1.5])
+def test_an_id_that_was_not_given_out_is_passed_over(topics: Topics, name: str, place: float) -> None:
+    topics.queue(name)
+    (seq,) = topics.append(name, "x")
+    last = base64.urlsafe_b64encode(json.dumps({name: place}).encode()).rstrip(b"=").decode()
+
+    with topics.watch({name: {}}, last=last) as events:
+        assert events.of("record").data["to_seq"] == seq

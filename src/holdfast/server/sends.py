@@ -6,6 +6,7 @@ Each is held against the queue's schema before, by itself: what does not fit mee
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
 
@@ -31,15 +32,26 @@ WIDTH = 2  # calls of a queue at once: one may write while the other waits for t
 
 SEND_BATCH = b"select holdfast.send_batch(queue => %s, payloads => %s::text[]::jsonb[], alone => true)"
 SEND_ONCE = (
-    b"select ids, deduped from holdfast.send_once(queue => %s, messages => %s::text::jsonb, "
-    b"idempotency_key => %s, \"window\" => %s, alone => true)"
+    b"select o.ids, o.deduped from holdfast.send_once(queue => %s, messages => %s::text::jsonb, "
+    b'idempotency_key => %s, "window" => %s, alone => true) o'
 )
 SEND_MANY = b"select holdfast.send_many(queue => %s, messages => %s::text::jsonb, alone => true)"
 # Whoever has sent with one of these keys, and not committed yet, is waited for.
 SEND_IN_HASTE = IN_HASTE + SEND_MANY + b" from haste"
+ONCE_IN_HASTE = IN_HASTE + SEND_ONCE.replace(b"from holdfast", b"from haste, lateral holdfast").replace(
+    b"queue => %s", b"queue => case when haste.is_set then %s::text end"
+)
 
 
 encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """What is to be sent unless it was sent before, and for how long that counts."""
+
+    messages: list[NewMessage]
+    window: timedelta
 
 
 class Sends:
@@ -59,6 +71,10 @@ class Sends:
             told=self._told,
             patient=self._send_patiently,
         )
+        # One after the other under each key: whoever is sent the same waits here, and not in the database.
+        self._once: Coalescer[tuple[str, str], Once, tuple[list[int], bool]] = Coalescer(
+            self._send_once, weigh=lambda _: 1, most=1, patient=self._send_once_patiently
+        )
 
     async def send(self, queue: str, messages: list[NewMessage]) -> list[int]:
         """Send the messages of one request; returns their ids."""
@@ -73,11 +89,29 @@ class Sends:
         """Send the messages of one request unless they were sent under this key before; returns their ids,
         and whether they were."""
         await self._check(queue, messages)
-        parameters = [queue, encode(messages).decode(), key, window]
-        ((ids, deduped),) = await self._engine.fetch("send_once", SEND_ONCE, parameters, as_tuples)
+        ids, deduped = await self._once.submit((queue, key), Once(messages, window))
         if not deduped:
             self._meters.messages("sent", queue, len(ids))
         return ids, deduped
+
+    async def _send_once(
+        self, key: tuple[str, str], requests: Sequence[Once]
+    ) -> list[tuple[list[int], bool]]:
+        return await self._call_once(ONCE_IN_HASTE, [patience(requests)], key, requests)
+
+    async def _send_once_patiently(
+        self, key: tuple[str, str], requests: Sequence[Once]
+    ) -> list[tuple[list[int], bool]]:
+        return await self._call_once(SEND_ONCE, [], key, requests)
+
+    async def _call_once(
+        self, statement: bytes, leading: list[Any], key: tuple[str, str], requests: Sequence[Once]
+    ) -> list[tuple[list[int], bool]]:
+        queue, name = key
+        (asked,) = requests
+        parameters = [*leading, queue, encode(asked.messages).decode(), name, asked.window]
+        return await self._engine.fetch("send_once", statement, parameters, as_tuples)
+
     async def _check(self, queue: str, messages: list[NewMessage]) -> None:
         schema = (await self._configs.of(queue)).schema
         if schema is not None:

@@ -7907,7 +7907,9 @@ begin
     last_seq := (select coalesce(max(pg_sequence_last_value(l.ids)), base) - base from unnest(v_lanes) l);
   end if;
   if cardinality(v_lanes) = 1 and after is not null then
-    place := holdfast._place(v_lanes[1], after, last_seq);
+    -- Further than any number was drawn: it was a reader of another queue of this name. What was drawn may still come.
+    place := case when base + after > coalesce(pg_sequence_last_value((v_lanes[1]).ids), base) then 0
+                  else holdfast._place(v_lanes[1], after, last_seq) end;
   end if;
   first_seq := (
     select min(f.id) - base from unnest(v_lanes) l cross join lateral (
@@ -7916,7 +7918,7 @@ begin
   return next;
 end $$;
 comment on function holdfast.extent is
-  'From where to where a queue or log reaches: its first message (null: nothing is in it), and the last number up to which it is known of each whether it comes. place: where a reader goes on who was shown nothing behind after';
+  'From where to where a queue or log reaches: its first message (null: nothing is in it), and the last number up to which it is known of each whether it comes. place: where a reader goes on who was shown nothing behind after; 0 if no message has ever had that number';
 
 create or replace function holdfast.find_tagged(
   queue text, tag text default null, prefix text default null, before bigint default null, "limit" int default 10000) returns bigint[]
@@ -10028,7 +10030,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '50f3559388b0b74e182fa8b8fbd3fb4dfa8615960e9d2bf7f3e9001c21c94717', false);
+values (0, 'functions', 'f43aadfc3eeb3fb28de08a3db76c34c4a537e8a71e52a9826891a0e45e9a2604', false);
 \else
 do $install$
 begin
@@ -10052,7 +10054,7 @@ begin
             (15, 'fe56e6e2bae0fc1aeb4d6087bc723d295e0d5c13e2e9576128fae84c8b63abe5'),
             (16, '0c7f711442b3598385b0e6cdd922e03dfb5af341ccb0649e4a9f8c46eba1e211'),
             (17, 'bfe3c39a8b4ce31ea5ca4d48adebf85a1a09ea56bdec58bd8269703b2a1852ca'),
-            (0, '50f3559388b0b74e182fa8b8fbd3fb4dfa8615960e9d2bf7f3e9001c21c94717')
+            (0, 'f43aadfc3eeb3fb28de08a3db76c34c4a537e8a71e52a9826891a0e45e9a2604')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -103,6 +103,12 @@ def for_engine(config: Config) -> Config:
     return shared | (of_queue(config) if config["type"] == "queue" else of_log(config))
 
 
+def change(current: Config, config: Config) -> Config:
+    """What the engine is told for one configuration to become the other: what stays is not said again."""
+    before = for_engine(current)
+    return {name: value for name, value in for_engine(config).items() if value != before[name]}
+
+
 def of_queue(config: Config) -> Config:
     """What only a queue has."""
     # Without a dead-letter topic a job is reclaimed for ever, however often that is.

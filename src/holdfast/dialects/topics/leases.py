@@ -42,12 +42,13 @@ async def claim(call: Call[Claim]) -> object:
     try:
         seqs = await call.service.numbers.of(call.queue, [delivery.id for delivery in claimed])
         count = await call.service.counts.of(call.queue)
+        shown = jobs(claimed, seqs)
     except BaseException:
         call.service.give_back(call.queue, claimed)
         raise
     return {
         "topic": call.queue,
-        "claimed": jobs(claimed, seqs),
+        "claimed": shown,
         "count": len(claimed),
         "ready": count.ready,
         "performance": performance(call, throttle_wait=waited),

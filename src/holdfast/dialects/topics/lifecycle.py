@@ -26,6 +26,7 @@ from .values import TOPIC, TOPICS, performance
 MOST_LISTED = 1_000
 
 book = Book("topics")
+encode = msgspec.json.Encoder().encode
 
 
 async def config_of(call: Call[Any], topic: str) -> configs.Config | None:
@@ -66,17 +67,25 @@ async def put(call: Call[TopicConfig]) -> object:
     config = await made(call, call.asked) if current is None else None
     created = config is not None
     if config is None:
-        current = current or await config_of(call, call.queue)
-        if current is None:
-            raise not_there(call.queue)
+        config = await changed(call)
+        call.service.configs.forget(call.queue)
+    document = {"topic": call.queue, "created": created, "config": config, "performance": performance(call)}
+    return JsonResponse(document, 201 if created else 200)
+
+
+async def changed(call: Call[TopicConfig]) -> configs.Config:
+    """Change what a topic is told, and nothing else; returns what holds now."""
+    async with call.service.engine.transaction() as connection:
+        # A change of nothing locks the queue: nobody else changes it between the look and the change.
+        effective = await call.service.engine.configured(connection, call.queue, "{}")
+        current = configs.shown(msgspec.json.decode(effective))
         configs.check_type(current, call.asked)
         config = configs.merged(current, call.asked)
         if config["dead_letter"] != current["dead_letter"]:
             require_dead_letter(call, config)
-        await call.service.engine.configure_queue(call.queue, configs.for_engine(config))
-        call.service.configs.forget(call.queue)
-    document = {"topic": call.queue, "created": created, "config": config, "performance": performance(call)}
-    return JsonResponse(document, 201 if created else 200)
+        if change := configs.change(current, config):
+            await call.service.engine.configured(connection, call.queue, encode(change).decode())
+    return config
 
 
 def not_there(topic: str) -> HoldfastError:

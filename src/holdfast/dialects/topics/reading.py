@@ -99,7 +99,7 @@ class Reading:
     async def step(self) -> tuple[Page, list[Document]]:
         """What is behind the place now; moves it on, and to the beginning if the topic was made again."""
         page = await self.service.tails.read(self.topic, self.place, self.limit)
-        if self.place > page.extent.last_seq and not page.rows:
+        if page.place < self.place:
             self.gap = recreated(self.place, page)
             page = await self.service.tails.read(self.topic, 0, self.limit)
         elif any(row.kind == "gap" for row in page.rows):
@@ -178,7 +178,7 @@ def matched(asked: Delete) -> tuple[str | None, str | None]:
     operator, text = match[1:]
     if operator == "Eq":
         return text, None
-    if operator != "Glob" or text.find("*") != len(text) - 1:
+    if operator != "Glob" or not text.endswith("*") or text.count("*") > 1:
         raise refused("Its operator is Eq, or Glob with one star, at the end.")
     return None, text[:-1]
 

@@ -27,6 +27,7 @@ SENT_BACK = ("redriven_at", "replayed_at")  # in the origin of what is no dead l
 Document = dict[str, Any]
 
 encode = msgspec.json.Encoder().encode
+decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def messages(asked: Append) -> list[NewMessage]:
@@ -97,12 +98,18 @@ def data(found: Delivery | Record) -> Any:
 
 def parts(found: Delivery | Record) -> tuple[str | None, Document]:
     """The node and the meta of a message."""
-    headers = decoded(found.headers)
+    # What is in them stays as it is: not every number of JSON is one of Python.
+    headers: Document = decode_fields(cast(Raw, found.headers)) if found.headers is not None else {}
     node = headers.pop(NODE, None)
-    origin = decoded(found.origin)
+    origin = msgspec.json.decode(cast(Raw, found.origin)) if found.origin is not None else {}
     if origin and not any(name in origin for name in SENT_BACK):
         headers |= provenance(origin)
-    return (node if isinstance(node, str) else None), headers
+    return (text(node) if node is not None else None), headers
+
+
+def text(value: Raw) -> str | None:
+    """What a text in JSON says; None: it is something else."""
+    return msgspec.json.decode(value) if bytes(value).startswith(b'"') else None
 
 
 def provenance(origin: Document) -> Document:
@@ -112,8 +119,3 @@ def provenance(origin: Document) -> Document:
         "$dead_letter_deliveries": str(origin["deliveries"]),
         "$dead_letter_src_seq": str(origin["id"] & ((1 << LANE_BITS) - 1)),
     }
-
-
-def decoded(document: object) -> Document:
-    """JSON out of the database; nothing is an empty object."""
-    return cast(Document, msgspec.json.decode(cast(Raw, document))) if document is not None else {}

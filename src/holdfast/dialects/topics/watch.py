@@ -9,9 +9,10 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator
 from time import monotonic, time
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
+from msgspec import Meta
 from starlette.responses import Response
 
 from holdfast.client import (
@@ -31,7 +32,7 @@ from . import configs
 from .lifecycle import config_of, not_there
 from .reading import MOST_READ, USUAL, Reading, View, earliest, nodes
 from .records import Document
-from .requests import Watch, Watching
+from .requests import Seq, Watch, Watching, Word
 from .values import clamped, performance
 from .work import RETRY_MS, error_event, event
 
@@ -44,14 +45,18 @@ book = Book("watch")
 encode = msgspec.json.Encoder().encode
 
 
+# Anybody can make up a name, or an id: what could not have been given out is none.
+Places: TypeAlias = dict[Word, Seq]
+
+
 class Session(msgspec.Struct, array_like=True, frozen=True):
     """What a watch is about."""
 
     key: int | None
-    places: dict[str, int]
+    places: Places
     nodes: list[str]
-    limit: int
-    heartbeat: float
+    limit: Annotated[int, Meta(ge=1, le=MOST_READ)]
+    heartbeat: Annotated[float, Meta(ge=HEARTBEAT_MS[0] / 1000, le=HEARTBEAT_MS[1] / 1000)]
     meta: bool
     tags: bool
     content: bool
@@ -125,8 +130,8 @@ async def follow(call: Call[Watching]) -> Response:
         require(call.caller, CONSUME, topic)
     if call.request.method == "HEAD":
         return Response(media_type=MEDIA)
-    seen = from_text(call.request.headers.get("last-event-id", ""), dict[str, int]) or {}
-    places = {topic: max(seen.get(topic, place), 0) for topic, place in session.places.items()}
+    seen = from_text(call.request.headers.get("last-event-id", ""), Places) or {}
+    places = {topic: seen.get(topic, place) for topic, place in session.places.items()}
     return EventStream(Watcher(call, session, places).events(), lambda: None)
 
 

@@ -65,7 +65,11 @@ async def made_for(call: Call[Append]) -> bool:
     given = asked.config or TopicConfig()
     may = asked.create if asked.create is not None else given.auto_create is not False
     if not may or not call.caller.may(ADMIN, call.queue):
-        raise not_there(call.queue)
+        # What is remembered may be older than the topic.
+        call.service.configs.forget(call.queue)
+        if (await call.service.configs.of(call.queue)).kind is None:
+            raise not_there(call.queue)
+        return False
     return await made(call, given) is not None
 
 

@@ -63,7 +63,9 @@ begin
     last_seq := (select coalesce(max(pg_sequence_last_value(l.ids)), base) - base from unnest(v_lanes) l);
   end if;
   if cardinality(v_lanes) = 1 and after is not null then
-    place := holdfast._place(v_lanes[1], after, last_seq);
+    -- Further than any number was drawn: it was a reader of another queue of this name. What was drawn may still come.
+    place := case when base + after > coalesce(pg_sequence_last_value((v_lanes[1]).ids), base) then 0
+                  else holdfast._place(v_lanes[1], after, last_seq) end;
   end if;
   first_seq := (
     select min(f.id) - base from unnest(v_lanes) l cross join lateral (
@@ -72,7 +74,7 @@ begin
   return next;
 end $$;
 comment on function holdfast.extent is
-  'From where to where a queue or log reaches: its first message (null: nothing is in it), and the last number up to which it is known of each whether it comes. place: where a reader goes on who was shown nothing behind after';
+  'From where to where a queue or log reaches: its first message (null: nothing is in it), and the last number up to which it is known of each whether it comes. place: where a reader goes on who was shown nothing behind after; 0 if no message has ever had that number';
 
 create or replace function holdfast.find_tagged(
   queue text, tag text default null, prefix text default null, before bigint default null, "limit" int default 10000) returns bigint[]
