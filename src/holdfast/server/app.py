@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from holdfast.client import MethodNotAllowedError, NoSuchRouteError
 from holdfast.client._arguments import text
+from holdfast.client._requests import check_name
 from holdfast.wire.requests import Nothing
 
 from .answering import JsonResponse, error_response
@@ -98,6 +99,8 @@ def handler(endpoint: Endpoint) -> Handle:
             service.refuse_if_ending()
             visit.queue = queue = text("queue", request.path_params.get("queue", ""))
             caller = await service.door.admit(request, endpoint.scope, None if endpoint.anywhere else queue)
+            if queue:
+                check_name(queue)
             refuse_conditions(request, takes_if_match=endpoint.takes_if_match)
             asked = await understood(endpoint, request, service.settings.max_body)
             answer = await endpoint.handler(Call(service, request, caller, asked, queue))
