@@ -242,7 +242,7 @@ def test_kinds_of_errors_are_codes_or_classes() -> None:
 
 
 def test_a_name_that_is_no_queue_s_is_in_no_span(orders: Caller, recorded: Recorded) -> None:
-    orders.refused("POST", "/v1/queues/a%20secret/ack", {"token": "1"}, status=404, code="QH101")
+    orders.refused("POST", "/v1/queues/a%20secret/ack", {"token": "1"}, status=422, code="QH103")
 
     recorded.one("POST /v1/queues/{queue}/ack")
     assert "secret" not in "".join(span.to_json() for span in recorded.exporter.get_finished_spans())
