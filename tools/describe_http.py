@@ -79,9 +79,17 @@ def shown(name: str, needed: bool) -> str:
 
 def answers(told: Json, document: Json) -> str:
     """What an answer holds: fields, and the type of what is in a list."""
-    content = next(iter(told["responses"].values()))["content"]
-    if "application/json" not in content:
+    status, answer = next(iter(told["responses"].items()))
+    content = answer["content"]
+    if "text/event-stream" in content:
         return "[events](#work-that-comes-by-itself)"
+    if "application/json" not in content:
+        return "text for Prometheus"
+    return ("201: " if status == "201" else "") + in_json(content, document)
+
+
+def in_json(content: Json, document: Json) -> str:
+    """What an answer in JSON holds."""
     reference = content["application/json"]["schema"].get("$ref")
     if reference is None:
         return "an object"

@@ -46,6 +46,17 @@ def test_without_cors_no_page_is_let_in(http: Caller, engine: Holdfast) -> None:
     assert not [name for name in preflight.headers if name.startswith("access-control")]
 
 
+def test_a_browser_is_asked_for_a_key_as_a_password(http: Caller, engine: Holdfast) -> None:
+    key = engine.create_key("reader", scopes=["read"]).key
+    eventually(lambda: http.client.get("/docs").status_code == 401, what="the server is closed")
+
+    asked = http.client.get("/docs").headers.get_list("www-authenticate")
+    given = {path: http.client.get(path, auth=("me", key)).status_code for path in ("/docs", "/docs/")}
+
+    assert asked == ['Basic realm="holdfast"', 'Bearer realm="holdfast"']
+    assert given == {"/docs": 200, "/docs/": 200}
+
+
 def test_a_page_that_is_named_is_let_in_with_a_key(serve: Serve, engine: Holdfast) -> None:
     http = serve(cors=(PAGE,))
     key = engine.create_key("reader", scopes=["read"]).key
@@ -87,7 +98,7 @@ def test_the_access_log_names_the_key_and_the_address(
 ) -> None:
     key = engine.create_key("reader", scopes=["read"])
     with caplog.at_level(logging.INFO, "holdfast.access"), serve().with_key(key.key) as caller:
-        caller.ok("GET", "/v1/queues?colour=red")
+        caller.ok("GET", "/v1/pipelines/runs?pipeline=red")
         caller.refused("POST", "/v1/maintain", {}, status=403, code="QH921")
         with caller.with_key(None) as nobody:
             nobody.refused("GET", "/v1/queues", status=401, code="QH920")
@@ -95,7 +106,7 @@ def test_the_access_log_names_the_key_and_the_address(
 
     lines = logged(caplog)
     assert [(line["route"], line["status"], line["client"], line["key"]) for line in lines] == [
-        ("/v1/queues", 200, "127.0.0.1", key.id),
+        ("/v1/pipelines/runs", 200, "127.0.0.1", key.id),
         ("/v1/maintain", 403, "127.0.0.1", key.id),
         ("/v1/queues", 401, "127.0.0.1", None),
     ]

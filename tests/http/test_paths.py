@@ -73,7 +73,7 @@ def test_an_encoded_slash_is_part_of_a_name_and_not_a_way_to_another_route(
     engine.create_queue("orders")
 
     http.refused("POST", "/v1/queues/orders%2Fpause", status=405, code="QH915")
-    http.refused("POST", "/v1/queues/or%2fders/pause", status=404, code="QH101")
+    http.refused("POST", "/v1/queues/or%2fders/pause", status=422, code="QH103")
     http.refused("PUT", "/v1/queues/or%2Fders", status=422, code="QH103")
 
     assert engine.queues()[0].paused is False

@@ -420,3 +420,38 @@ def test_a_token_is_taken_as_text_and_as_a_number(orders: Caller) -> None:
     assert orders.ok("POST", "/v1/queues/orders/ack", {"token": first["token"]})["settled"] == [first["id"]]
     as_number = {"token": int(second["token"]), "ids": [int(second["id"])]}
     assert orders.ok("POST", "/v1/queues/orders/ack", as_number)["settled"] == [second["id"]]
+
+
+@pytest.mark.parametrize(
+    "bad", [r'{"payload": "\u0000"}', r'{"payload": 1, "tag": "a", "headers": {"a": "\u0000"}}']
+)
+@pytest.mark.parametrize("place", [0, 1, 6])
+def test_json_that_cannot_be_stored_is_refused_with_its_place(refusing: Caller, bad: str, place: int) -> None:
+    messages = ['{"payload": 1}'] * 7
+    messages[place] = bad
+    content = f'{{"messages": [{", ".join(messages)}]}}'.encode()
+
+    error = refusing.refused("POST", MESSAGES, status=422, code="QH203", content=content, headers=JSON)
+
+    assert (error["detail"] or "").startswith(f"messages[{place}]: ")
+
+
+@pytest.mark.parametrize("body", ["hello!", "a", "eA", "eA===", "käse"])
+def test_what_is_not_base64_is_named(refusing: Caller, body: str) -> None:
+    messages = {"messages": [{"payload": 1}, {"body": body}]}
+
+    error = refusing.refused("POST", MESSAGES, messages, status=422, code="QH203")
+
+    assert error["message"] == "bad value for messages[1].body: this is not base64"
+
+
+def test_base64_may_have_lines(orders: Caller, engine: Holdfast) -> None:
+    orders.ok("POST", MESSAGES, {"messages": [{"body": "aGVs\r\n bG8=\n"}]}, status=201)
+
+    assert engine.claim("orders")[0].body == b"hello"
+
+
+@pytest.mark.parametrize("name", ["a%2Fb", "a%20b", "%C3%A4", "x" * 201])
+def test_a_name_that_no_queue_can_have_is_refused_on_every_route(refusing: Caller, name: str) -> None:
+    for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/claim"), ("GET", "/work")):
+        refusing.refused(method, f"/v1/queues/{name}{path}", status=422, code="QH103")

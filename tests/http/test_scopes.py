@@ -35,7 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"repair", "replay", "resume_queue", "revoke_key", "rotate_key", "sweep", "take_rate", "unblock"}
     | {"drop_schema", "set_schema"},
 }
-WITH_ANY_KEY = {"check_schema", "docs", "docs_file", "openapi", "queue_schema", "schema_versions"}
+WITH_ANY_KEY = {"check_schema", "docs", "docs_file", "docs_too", "openapi", "queue_schema", "schema_versions"}
 WITHOUT_A_KEY = {"auth_status", "healthz", "login", "readyz"}
 # Of no queue, and so of all of them.
 OF_ALL_QUEUES = {"configure_defaults", "create_key", "keys", "maintain", "repair", "revoke_key", "rotate_key"}

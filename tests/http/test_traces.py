@@ -205,7 +205,8 @@ async def test_a_call_that_serves_several_requests_has_links_to_each(
 ) -> None:
     engine.create_queue("orders")
     database, traces = Engine(Settings(database_url=database_url)), Traces()
-    sends = Sends(database, Configs(database), Meters(), traces)
+    configs = Configs(database)
+    sends = Sends(database, configs, Meters(), traces)
 
     async def request(number: int) -> None:
         visit = Visit(str(number))
@@ -217,6 +218,7 @@ async def test_a_call_that_serves_several_requests_has_links_to_each(
             await sends.send("orders", [NewMessage(payload=Raw(b"1"))])
 
     await database.open()
+    await configs.of("orders")  # all ask for it, and none has to wait
     await asyncio.gather(*map(request, range(6)))
     await database.close()
 
@@ -245,7 +247,7 @@ def test_kinds_of_errors_are_codes_or_classes() -> None:
 
 
 def test_a_name_that_is_no_queue_s_is_in_no_span(orders: Caller, recorded: Recorded) -> None:
-    orders.refused("POST", "/v1/queues/a%20secret/ack", {"token": "1"}, status=404, code="QH101")
+    orders.refused("POST", "/v1/queues/a%20secret/ack", {"token": "1"}, status=422, code="QH103")
 
     recorded.one("POST /v1/queues/{queue}/ack")
     assert "secret" not in "".join(span.to_json() for span in recorded.exporter.get_finished_spans())

@@ -229,3 +229,28 @@ def leaves(value: Any) -> list[Any]:
 )
 def test_a_definition_that_is_no_avro_is_refused(definition: Any, told: str) -> None:
     assert told in str(refused(definition, "avro"))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_value_of_a_union_is_told_its_types(nested: bool) -> None:
+    node: Any = {"id": 1, "note": {"string": "tea"}}
+
+    told = misfit(NODE, {"id": 0, "next": node} if nested else node, "avro")
+
+    assert told is not None
+    assert told.reason == (
+        '{"string": "tea"} is not null or string; a value stands by itself, without the name of its type'
+    )
+
+
+def test_a_type_that_there_is_not_is_named_with_its_place() -> None:
+    fields = [{"name": "id", "type": "long"}, {"name": "ids", "type": {"type": "array", "items": "lnog"}}]
+    of_avro = refused({"type": "record", "name": "N", "namespace": "shop", "fields": fields}, "avro")
+    of_json = refused({"properties": {"a": {"type": "objekt"}}})
+
+    assert (of_avro.detail or "").startswith(
+        "definition.fields[1].type.items: there is no type 'lnog'; there are null, boolean, int"
+    )
+    assert (of_json.detail or "").startswith(
+        'definition.properties.a.type: "objekt" is no type; there are array, boolean'
+    )

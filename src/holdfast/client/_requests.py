@@ -72,14 +72,19 @@ def event_request(queue: str, options: Mapping[str, Any]) -> Request:
 def in_path(value: Any) -> str:
     """A part of a path; a name that has no place in one is no queue's."""
     text = str(value)
-    if not IN_A_PATH.fullmatch(text):
+    check_name(text)
+    return text.replace(".", "%2E") if text in (".", "..") else text
+
+
+def check_name(name: str) -> None:
+    """Refuse what is the name of no queue."""
+    if not IN_A_PATH.fullmatch(name):
         raise make_error(
             "QH103",
             "invalid queue name",
-            f"Got {text[:SHOWN]!r}.",
+            f"Got {name[:SHOWN]!r}.",
             "A name has 1 to 200 characters out of A-Z a-z 0-9 . _ : -",
         )
-    return text.replace(".", "%2E") if text in (".", "..") else text
 
 
 def in_query(value: Any) -> str:

@@ -7,6 +7,7 @@ that the schema does not name are passed over, as readers do. A logical type cou
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from fastavro import parse_schema
@@ -14,9 +15,10 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from holdfast.client._errors import InvalidSchemaError
 
-from .places import shortened
+from .places import place, shortened
 
 OCTETS = r"^[\x00-\xff]*$"
+TYPES_IN = {"type", "items", "values", "fields"}
 PRIMITIVES: dict[str, Any] = {
     "null": {"type": "null"},
     "boolean": {"type": "boolean"},
@@ -36,16 +38,32 @@ def parsed(definition: Any) -> Any:
         # Forced: a definition that says of itself that it was parsed is not believed.
         return parse_schema(definition, {}, _force=True, _write_hint=False)
     except UnknownType as error:
-        raise refusal(f"there is no type {error.name!r}") from error
+        name = str(error.name).rpartition(".")[2]
+        known = ", ".join(PRIMITIVES)
+        reason = f"there is no type {name!r}; there are {known}, and those that the schema defines before"
+        raise refusal(reason, next(uses(definition, name), ())) from error
     except (SchemaParseException, ValueError) as error:
         raise refusal(str(error)) from error
     except (AttributeError, KeyError, TypeError) as error:
         raise refusal(f"something is missing or of the wrong type: {error}") from error
 
 
-def refusal(reason: str) -> InvalidSchemaError:
-    """What is wrong with a definition."""
-    return InvalidSchemaError("QH106", "this is no Avro schema", f"definition: {shortened(reason)}.", HINT)
+def refusal(reason: str, path: tuple[str | int, ...] = ()) -> InvalidSchemaError:
+    """What is wrong with a definition, and where."""
+    detail = f"{place('definition', path)}: {shortened(reason)}."
+    return InvalidSchemaError("QH106", "this is no Avro schema", detail, HINT)
+
+
+def uses(definition: Any, name: str, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where a type is used by its name."""
+    if isinstance(definition, str) and definition.rpartition(".")[2] == name:
+        yield path
+    elif isinstance(definition, list):
+        for nth, each in enumerate(definition):
+            yield from uses(each, name, (*path, nth))
+    elif isinstance(definition, dict):
+        for key in TYPES_IN & definition.keys():
+            yield from uses(definition[key], name, (*path, key))
 
 
 def as_json_schema(definition: Any) -> dict[str, Any]:
@@ -58,7 +76,8 @@ def as_json_schema(definition: Any) -> dict[str, Any]:
 def shape(schema: Any, names: dict[str, Any]) -> Any:
     """The JSON Schema of one type; those that have names go there."""
     if isinstance(schema, list):
-        return {"anyOf": [shape(branch, names) for branch in schema]}
+        names_of = (each if isinstance(each, str) else str(each.get("name", each["type"])) for each in schema)
+        return {"title": " or ".join(names_of), "anyOf": [shape(branch, names) for branch in schema]}
     if isinstance(schema, str):
         return PRIMITIVES.get(schema) or {"$ref": f"#/$defs/{schema}"}
     match schema["type"]:

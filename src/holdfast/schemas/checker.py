@@ -22,6 +22,7 @@ MOST_REMEMBERED = (
     128  # definitions: a queue that is dropped and made anew cannot be mistaken for the one before
 )
 DEEPEST = 200  # levels of a payload; what is far deeper would end the process
+TYPES = "array, boolean, integer, null, number, object, string, and lists of them"
 BRANCHING = ("anyOf", "oneOf")
 # An engine without look-around and back-references, whose time grows with the text and with nothing else.
 LINEAR = jsonschema_rs.RegexOptions()
@@ -39,9 +40,10 @@ class Misfit:
 class Checker:
     """A compiled definition."""
 
-    def __init__(self, schema: Any) -> None:
-        """schema: JSON Schema."""
+    def __init__(self, schema: Any, *, of_avro: bool = False) -> None:
+        """schema: JSON Schema; of_avro: whether it was made of Avro, so that alternatives are unions."""
         self._validator = compiled(schema)
+        self._unions = schema if of_avro else None
 
     def misfit(self, payload: str | bytes) -> Misfit | None:
         """The first place at which a payload, as JSON text, does not fit."""
@@ -54,17 +56,28 @@ class Checker:
         try:
             if self._validator.is_valid(value):
                 return None
-            return first_misfit(self._validator.iter_errors(value))
+            return first_misfit(self._validator.iter_errors(value), self._unions)
         except ValueError as error:  # a number of thousands of digits
             return Misfit("payload", f"it cannot be checked: {shortened(str(error))}")
 
 
-def first_misfit(errors: Iterator[jsonschema_rs.ValidationError]) -> Misfit:
+def first_misfit(errors: Iterator[jsonschema_rs.ValidationError], unions: Any) -> Misfit:
     """The first error; of alternatives none of which fits, that of the one that comes closest."""
     error = next(errors)
     while (closer := closest(error)) is not None:
         error = closer
-    return Misfit(place("payload", error.instance_path), shortened(error.message))
+    said = error.message
+    if unions is not None and error.kind.name in BRANCHING:
+        said = of_union(error, unions)
+    return Misfit(place("payload", error.instance_path), shortened(said))
+
+
+def of_union(error: jsonschema_rs.ValidationError, schema: Any) -> str:
+    """What is wrong with a value that is of no type of its union."""
+    for step in error.schema_path[:-1]:
+        schema = schema[step]
+    found = shortened(json.dumps(error.instance, default=str, ensure_ascii=False))
+    return f"{found} is not {schema['title']}; a value stands by itself, without the name of its type"
 
 
 def closest(error: jsonschema_rs.ValidationError) -> jsonschema_rs.ValidationError | None:
@@ -85,6 +98,8 @@ def compiled(schema: Any) -> Any:
     except jsonschema_rs.ValidationError as error:
         where = place("definition", error.instance_path)
         said = error.message.split("\n")[0]
+        if where.endswith(".type") and error.kind.name in BRANCHING:
+            said = f"{json.dumps(error.instance, default=str)} is no type; there are {TYPES}"
         raise InvalidSchemaError(
             "QH106", "this is no JSON Schema", f"{where}: {shortened(said)}.", HINT
         ) from error
@@ -121,4 +136,4 @@ def checker(kind: str, definition: str) -> Checker:
             "QH106", "this is no JSON", f"definition: {shortened(str(error))}.", HINT
         ) from error
     check_limits(given)
-    return Checker(as_json_schema(given) if kind == "avro" else given)
+    return Checker(as_json_schema(given), of_avro=True) if kind == "avro" else Checker(given)

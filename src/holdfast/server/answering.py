@@ -107,6 +107,9 @@ def error_response(error: Exception) -> JsonResponse:
     if ours.http_status in (429, 503):
         pause = ours.retry_after if isinstance(ours, RequestError) else None
         headers["Retry-After"] = str(pause or RETRY_SECONDS)
+    response = JsonResponse(error_document(ours), ours.http_status, headers)
     if ours.http_status == 401:
-        headers["WWW-Authenticate"] = 'Bearer realm="holdfast", Basic realm="holdfast"'
-    return JsonResponse(error_document(ours), ours.http_status, headers)
+        # A line for each, since Chromium reads no second scheme of a line; it asks where it finds Basic.
+        for scheme in ("Basic", "Bearer"):
+            response.headers.append("WWW-Authenticate", f'{scheme} realm="holdfast"')
+    return response

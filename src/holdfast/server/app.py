@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from holdfast.client import MethodNotAllowedError, NoSuchRouteError
 from holdfast.client._arguments import text
+from holdfast.client._requests import check_name
 from holdfast.dialects import chosen
 from holdfast.wire.requests import Nothing
 
@@ -110,6 +111,8 @@ def handler(endpoint: Endpoint, refuse: Refuse = error_response) -> Handle:
                     request.scope["headers"], request.scope["query_string"]
                 )
             caller = await service.door.admit(request, endpoint.scope, None if endpoint.anywhere else queue)
+            if queue and endpoint.is_strict:
+                check_name(queue)
             refuse_conditions(request, takes_if_match=endpoint.takes_if_match)
             asked = await understood(endpoint, request, service.settings.max_body)
             answer = await endpoint.handler(Call(service, request, caller, asked, queue))

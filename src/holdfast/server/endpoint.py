@@ -59,7 +59,7 @@ class Endpoint:
 
     @property
     def is_strict(self) -> bool:
-        """Whether a query or a body that it does not take is refused; others ask for pages and for health."""
+        """Whether what it does not take is refused; others are pages, or as another API has them."""
         return self.path.startswith("/v1/")
 
     @property

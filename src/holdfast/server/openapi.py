@@ -33,7 +33,7 @@ A durable message queue inside PostgreSQL.
 
 Ids and tokens are text: they have up to 63 bits, and many readers of JSON keep 53. Times are UTC, lengths of
 time seconds (a request may also say `"5 min"`). Bodies may be packed: `Content-Encoding: gzip`.
-Every error has one shape and a code; each code is explained in docs/errors.md.
+Every error has one shape and a code; each code is explained where a route may answer with it.
 
 While there is no API key, the server answers programs on its own machine, and no key is needed. From the
 first one on, each route takes a key with its scope and, where the path names a queue, for that queue.

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Raw
 from opentelemetry.trace import Span
 
+from holdfast.client import InvalidMessageError
 from holdfast.client._queue_schema import InForce
 from holdfast.client._rows import scalar
 from holdfast.client._schema_rules import counted
@@ -36,6 +37,7 @@ SEND_ONCE = (
     b'idempotency_key => %s, "window" => %s, alone => true) o'
 )
 SEND_MANY = b"select holdfast.send_many(queue => %s, messages => %s::text::jsonb, alone => true)"
+CHECK = b"select array[jsonb_array_length(%s::text::jsonb)]"
 # Whoever has sent with one of these keys, and not committed yet, is waited for.
 SEND_IN_HASTE = IN_HASTE + SEND_MANY + b" from haste"
 ONCE_IN_HASTE = IN_HASTE + SEND_ONCE.replace(b"from holdfast", b"from haste, lateral holdfast").replace(
@@ -79,7 +81,12 @@ class Sends:
     async def send(self, queue: str, messages: list[NewMessage]) -> list[int]:
         """Send the messages of one request; returns their ids."""
         await self._check(queue, messages)
-        ids = await self._coalescer.submit((queue, all(map(is_plain, messages))), messages)
+        try:
+            ids = await self._coalescer.submit((queue, all(map(is_plain, messages))), messages)
+        except InvalidMessageError as error:
+            if error.index is not None or len(messages) == 1:
+                raise
+            raise await self._placed(error, messages) from error
         self._meters.messages("sent", queue, len(ids))
         return ids
 
@@ -133,6 +140,26 @@ class Sends:
     ) -> list[list[int]]:
         (messages,) = requests
         return [await self._call("send_many", SEND_MANY, [key[0], encode(messages).decode()])]
+
+    async def _placed(self, error: InvalidMessageError, messages: list[NewMessage]) -> InvalidMessageError:
+        """An error of JSON that the database does not take: it does not say in which message."""
+        first, beyond = 0, len(messages)
+        while beyond - first > 1:
+            middle = (first + beyond) // 2
+            if await self._is_stored(messages[first:middle]):
+                first = middle
+            else:
+                beyond = middle
+        detail = f"messages[{first}]: {error.detail or ''}"
+        return InvalidMessageError(error.code, error.message, detail, error.hint)
+
+    async def _is_stored(self, messages: list[NewMessage]) -> bool:
+        """Whether the database takes messages as JSON."""
+        try:
+            await self._call("send_many", CHECK, [encode(messages).decode()])
+        except InvalidMessageError:
+            return False
+        return True
 
     async def _send_plain(self, queue: str, requests: Sequence[list[NewMessage]]) -> list[int]:
         payloads = [str(cast(Raw, message.payload), "utf-8") for messages in requests for message in messages]

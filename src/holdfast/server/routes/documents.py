@@ -41,7 +41,13 @@ async def openapi(call: Call[None]) -> Response:
 @book.add("GET", "/docs", ANY, told=False)
 async def docs(call: Call[None]) -> Response:
     """The description as a page for people, which works without the internet."""
-    return FileResponse(OURS / "index.html", headers={"Content-Security-Policy": POLICY})
+    return page()
+
+
+@book.add("GET", "/docs/", ANY, told=False)
+async def docs_too(call: Call[None]) -> Response:
+    """The same page."""
+    return page()
 
 
 @book.add("GET", "/docs/{file}", ANY, told=False)
@@ -53,6 +59,11 @@ async def docs_file(call: Call[None]) -> Response:
     if name not in FILES:
         raise NoSuchRouteError("QH914", "nothing is at this path", f"Got {name[:200]!r}.", "See /docs.")
     return FileResponse(FILES[name], headers=A_DAY)
+
+
+def page() -> Response:
+    """The page."""
+    return FileResponse(OURS / "index.html", headers={"Content-Security-Policy": POLICY})
 
 
 @cache

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode
 from collections.abc import Mapping
 
 from msgspec import Raw, json, structs
 
-from holdfast.client import InvalidRequestError, MessageNotFoundError
+from holdfast.client import InvalidMessageError, InvalidRequestError, MessageNotFoundError
 from holdfast.client._traces import PARENT, ROOMY, STATE
 from holdfast.server.endpoint import ADMIN, READ, SEND, Book, Call
 from holdfast.server.traces import carried
@@ -15,6 +17,7 @@ from holdfast.wire.routes import DISCARDED, MESSAGES
 
 from ._values import number_or_none, numbers, path_id
 
+SPACE = re.compile(r"[ \t\r\n]+")  # in base64, the database passes over it
 LONGEST_KEY = 190  # of a header: the engine takes 200, and a number may come behind it
 
 book = Book("messages")
@@ -26,6 +29,9 @@ async def send(call: Call[Send]) -> object:
     messages = call.asked.messages
     if (key := call.request.headers.get("idempotency-key")) is not None:
         messages = with_key(messages, key)
+    for nth, message in enumerate(messages):
+        if message.body is not None:
+            check_base64(message.body, nth)
     await call.service.limit("send", call.queue)
     with call.service.traces.operation("send", "send", call.queue) as operation:
         if (trace := carried(call.request.headers.raw)) is not None:
@@ -33,6 +39,19 @@ async def send(call: Call[Send]) -> object:
         ids = await call.service.sends.send(call.queue, messages)
         operation.concerns(ids)
     return ids
+
+
+def check_base64(body: str, nth: int) -> None:
+    """Refuse a body that the database could not decode, by its name."""
+    try:
+        b64decode(SPACE.sub("", body), validate=True)
+    except ValueError as error:
+        raise InvalidMessageError(
+            "QH203",
+            f"bad value for messages[{nth}].body: this is not base64",
+            f"messages[{nth}]: Got {body[:100]!r}.",
+            "A body is bytes, in base64; text and all other JSON is a payload.",
+        ) from error
 
 
 def with_trace(message: NewMessage, trace: Mapping[str, str]) -> NewMessage:
