@@ -250,6 +250,28 @@ def test_a_queue_with_several_lanes_cannot_be_read_on(
     assert topics.get(name)["count"] == 1
 
 
+@pytest.mark.parametrize("options", [{}, {"idempotency_key": "k"}])
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_records_have_to_fit_the_schema_of_their_topic(
+    topics: Topics, holdfast: Holdfast, name: str, kind: str, options: dict[str, Any]
+) -> None:
+    topics.put(name, type=kind)
+    holdfast.set_schema(name, {"type": "object", "required": ["id"]})
+    path = f"/v0/topics/{name}"
+    mixed = {"records": [{"data": {"id": 1}}, {"data": {"no": 1}}], **options}
+    # What this server remembers may be from before the schema.
+    eventually(
+        lambda: topics.call("POST", path, {"records": [{"data": {}}]}).status_code == 400,
+        what="the server knows the schema",
+    )
+    before = topics.get(name)["count"]
+
+    topics.refused("POST", path, mixed, status=400, code="invalid_request")
+
+    assert topics.get(name)["count"] == before
+    assert len(topics.append(name, {"id": 1}, **options)) == 1
+
+
 # --- what it is made of --------------------------------------------------------------------------
 
 

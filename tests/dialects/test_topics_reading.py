@@ -561,6 +561,22 @@ def test_a_watch_that_was_not_given_out_is_not_found(topics: Topics, wid: str) -
     topics.refused("GET", f"/v0/watch/{wid}", status=404, code="not_found")
 
 
+def test_a_watch_tells_of_a_topic_that_was_made_again_and_reaches_further(
+    topics: Topics, name: str, module_url: str
+) -> None:
+    topics.append(name, 1, status=201)
+    with topics.watch({name: {}}) as events, psycopg.connect(module_url) as other:
+        events.of("record")
+        events.of("caught-up")
+        other.execute("select holdfast.drop_queue(%s)", [name])
+        other.execute("select holdfast.create_queue(%s, '{\"kind\": \"log\"}')", [name])
+        other.execute("select holdfast.send_batch(%s, array['1', '2', '3']::jsonb[])", [name])
+        other.commit()
+
+        assert events.of("tombstone").data["reason"] == "recreated"
+        assert [record["data"] for record in events.of("record").data["records"]] == [1, 2, 3]
+
+
 def named(*session: Any) -> str:
     """The name of a watch that was not given out."""
     return "wid_" + base64.urlsafe_b64encode(json.dumps(session).encode()).rstrip(b"=").decode()

@@ -103,6 +103,19 @@ def test_a_reader_stays_before_what_may_still_come(queue: Engine, open_engine: O
     assert place(queue, 1) == 2
 
 
+@pytest.mark.parametrize("kind", ["queue", "log"])
+def test_a_reader_of_another_queue_of_this_name_begins_anew(
+    engine: Engine, open_engine: Open, kind: str
+) -> None:
+    engine.create("q", kind=kind)
+    other = open_engine()
+    with other.conn.transaction():
+        other.value("send", queue="q", payload={"n": 1})
+        engine.value("send", queue="q", payload={"n": 2})
+
+        assert (place(engine, 2), place(engine, 3)) == (2, 0)
+
+
 def test_what_retention_has_removed_is_for_read_to_tell(engine: Engine) -> None:
     engine.create("q", kind="log", retention={"count": 1})
     for n in range(3):

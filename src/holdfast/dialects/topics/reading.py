@@ -95,17 +95,18 @@ class Reading:
     limit: int
     place: int
     gap: Document | None = None
+    base: int | None = None  # of the topic as it was looked at last: another one has another
 
     async def step(self) -> tuple[Page, list[Document]]:
         """What is behind the place now; moves it on, and to the beginning if the topic was made again."""
         page = await self.service.tails.read(self.topic, self.place, self.limit)
-        if page.place < self.place:
+        if page.place < self.place or self.base not in (None, page.extent.base):
             self.gap = recreated(self.place, page)
             page = await self.service.tails.read(self.topic, 0, self.limit)
         elif any(row.kind == "gap" for row in page.rows):
             effective = await self.service.configs.effective(self.topic)
             self.gap = tombstone(page, configs.shown(effective) if effective else configs.DEFAULTS)
-        self.place = page.place
+        self.place, self.base = page.place, page.extent.base
         annotations = (await self.service.configs.of(self.topic)).annotations
         return page, self.view.of(page, filtered=bool(configs.kept(annotations, "dedupe_node")))
 
