@@ -115,7 +115,7 @@ def test_a_deaf_network_does_not_hang_the_server(far: Caller, proxy: Proxy) -> N
     proxy.deafen()
 
     with ThreadPoolExecutor(10) as pool:
-        found = list(pool.map(lambda n: status(far, f"/v1/queues/orders/stats?{n}"), range(10)))
+        found = list(pool.map(lambda _: status(far, "/v1/queues/orders/stats"), range(10)))
         health = far.ok("GET", "/healthz")
 
     assert set(found) == {503}
