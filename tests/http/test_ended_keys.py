@@ -107,12 +107,14 @@ def test_a_claim_that_waits_goes_on_when_another_key_is_revoked(
     assert [message["payload"] for message in found] == [1]
 
 
+@pytest.mark.parametrize("is_known", [True, False])  # whether the server knows the queue, or looks first
 def test_a_claim_that_is_on_its_way_meanwhile_is_turned_away_too(
-    worker: str, engine: Holdfast, serve: Serve, connect: Connect, conn: Conn
+    worker: str, engine: Holdfast, serve: Serve, connect: Connect, conn: Conn, is_known: bool
 ) -> None:
     other = connect(autocommit=False)
     with serve().with_key(worker) as caller, caller.with_key(worker) as watcher:
-        caller.ok("POST", CLAIM, {})  # so that the server knows the queue
+        if is_known:
+            caller.ok("POST", CLAIM, {})
         other.execute("lock table holdfast.queue in access exclusive mode")
         claiming = Claiming(caller)
         eventually(lambda: conn.execute(WAITING).fetchone(), what="it waits for the lock")

@@ -53,10 +53,12 @@ async def patient_while_there(
 
 
 async def patient(call: Call[wire.Claim], lease: timedelta | None, wait: float) -> list[Delivery]:
-    """A claim that may take long: who may not claim any more, when it ends, is turned away with nothing."""
+    """A claim that may take long: who may not claim any more, before or after, gets nothing."""
     service, asked = call.service, call.asked
     until = monotonic() + wait
     while True:
+        # On the way here a key may have ended: nobody would turn out this claim once it waits.
+        await service.door.readmit(call.request, CONSUME, call.queue)
         left = max(until - monotonic(), 0.0)
         found = await service.desks.claim(
             call.queue, asked.max, lease=lease, consumer=asked.consumer, wait=left
