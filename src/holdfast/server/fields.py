@@ -156,6 +156,7 @@ ANSWERED = {
     "to_seq": "The last sequence number of the range.",
     "token": "What shows that you hold the message: pass it to ack, nack, release, extend.",
     "trimmed": "How many records are gone.",
+    "Token.expires_in": "In how many seconds it ends at the latest: it ends with the key.",
     "Token.token": "What stands for the key, as Authorization: Bearer, for a quarter of an hour.",
 }
 
