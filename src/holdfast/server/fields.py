@@ -133,7 +133,7 @@ ANSWERED = {
     "more": "Whether there may be more: call again.",
     "new_id": "The id that it has now.",
     "oldest_age": "How long the oldest message has been ready, in seconds.",
-    "origin": "Where a message that was moved came from: root_id is the id that it was sent with.",
+    "origin": "Where a message that was moved came from: root_id is the first id. Its ids are text.",
     "payload": "The JSON value, digit for digit; null where there is a body.",
     "prefix": "How the secret begins.",
     "queues": "Names of queues, in which * stands for anything.",
