@@ -24,7 +24,10 @@ START, END = "<!-- routes:start -->\n", "<!-- routes:end -->\n"
 FEW = 5  # fields that are told in the table of routes
 CONFIG = "fields of the [configuration](configuration.md)"
 HEAD = "| route | scope | what it does | takes | answers with | errors |\n|---|---|---|---|---|---|\n"
-TYPES = "### Types\n\nTimes are text, as in `2040-01-01T00:00:00Z`; ids and tokens are text, too.\n\n"
+TYPES = (
+    "### Types\n\nTimes are text, as in `2040-01-01T00:00:00Z`; ids and tokens are text, too, "
+    "and so are those in `origin`.\n\n"
+)
 
 Json = dict[str, Any]
 

@@ -53,7 +53,8 @@ async def test_a_message_that_failed_too_often_becomes_a_dead_letter(
     assert (dead.payload, dead.state, dead.tag, dead.headers) == ({"n": 1}, "dead", "t", {"h": 1})
     assert dead.last_error == "no\nstock"
     assert dead.origin is not None
-    assert (dead.origin["queue"], str(dead.origin["root_id"])) == (queue, str(id))
+    assert (dead.origin["queue"], dead.origin["id"], dead.origin["root_id"]) == (queue, id, id)
+    assert dead.origin["died_at"].endswith("+00:00")
     assert delivered.origin == dead.origin
     assert (await client.queue_stats(queue)).dead == 1
 

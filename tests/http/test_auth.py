@@ -6,7 +6,7 @@
 4. A key that has ended is refused at every server: at once by notification, else within seconds.
 5. Wrong keys are throttled by address; valid ones get in all the same; neither costs calls without bound.
 6. A key's own rate holds for all servers together.
-7. A login ends with its key, and cannot be prolonged.
+7. A login says how long it counts, ends with its key, and cannot be prolonged.
 8. When a key was last used is written; its secret is in no log.
 """
 
@@ -101,7 +101,10 @@ def test_without_any_key_programs_on_this_machine_need_none(http: Caller) -> Non
     http.ok("GET", READ)
     http.ok("GET", READ, headers={"Authorization": "Bearer hf_whatever"})
     assert http.ok("GET", "/api/auth/status") == {"auth_required": False}
-    assert http.ok("POST", "/api/auth/login", {"username": "a", "password": "b"}) == {"token": "open"}
+    assert http.ok("POST", "/api/auth/login", {"username": "a", "password": "b"}) == {
+        "token": "open",
+        "expires_in": 900,
+    }
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "127.9.9.9", "[::1]:8080", "localhost:1"])
@@ -511,6 +514,16 @@ def test_a_login_is_good_at_every_server_and_ends_with_its_key(
         engine.revoke_key(1)
 
         eventually(partial(refuses, other), what="it has ended")
+
+
+def test_a_login_says_how_long_it_counts(key: str, http: Caller, conn: Conn) -> None:
+    conn.execute("select holdfast.set_clock(now())")
+
+    answer = http.ok("POST", "/api/auth/login", {"password": key})
+
+    left = conn.execute("select extract(epoch from expires_at - holdfast.now())::int from holdfast.api_login")
+    assert answer["expires_in"] == 900
+    assert left.fetchall() == [(900,)]
 
 
 def test_a_login_can_do_without_a_user_name(key: str, http: Caller) -> None:

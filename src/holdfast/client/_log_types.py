@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from ._types import Id, Json
+from ._types import Id, Json, Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Record:
     tag: str | None
     enqueued_at: datetime | None
     last_error: str | None
-    origin: dict[str, Json] | None
+    origin: Origin | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,9 @@ Json: TypeAlias = Any
 Id: TypeAlias = Annotated[int, "id"]
 """A number of up to 63 bits that names something. In JSON it is text: many readers keep only 53 bits."""
 
+Origin: TypeAlias = Annotated[dict[str, Any], "origin"]
+"""Where a message that was moved came from. In JSON its ids are text."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewMessage:
@@ -59,7 +62,7 @@ class Delivery:
     enqueued_at: datetime
     deadline: datetime
     last_error: str | None
-    origin: dict[str, Json] | None
+    origin: Origin | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +88,7 @@ class Entry:
     due_at: datetime | None
     expires_at: datetime | None
     last_error: str | None
-    origin: dict[str, Json] | None
+    origin: Origin | None
     ended_at: datetime | None = None
     consumer: str | None = None
     claimed_at: datetime | None = None

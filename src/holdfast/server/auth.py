@@ -36,6 +36,7 @@ FRESH_SECONDS = 5.0  # how long what is known of a secret holds
 OPEN_SECONDS = 1.0  # how long it holds that there is no key
 OUTAGE_SECONDS = 60.0  # how long either holds at most while the database cannot be asked
 GUESS_SECONDS = 0.1  # how long a guess waits for others, from an address without tries
+LOGIN_SECONDS = 900  # how long a login counts, unless its key ends before
 MOST_REMEMBERED = 10_000
 MOST_AT_ONCE = 1_000  # hashes in one call
 NOBODYS = (None, inf)  # what is found of a secret that is none
@@ -51,7 +52,9 @@ OTHER_KEY = (
     "Ask who runs the server for another: holdfast key list --all shows what became of this one, "
     "by how it begins, and holdfast key create makes a key."
 )
-LOG_IN = b"select holdfast.begin_login(hash => %s, token => %s) is not null"
+LOG_IN = (
+    b"select holdfast.begin_login(hash => %s, token => %s, lasts => make_interval(secs => %s)) is not null"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,7 @@ class Door:
         caller = await self.identify(credential, {}, address)
         await self._limit(caller)
         token = new_token()
-        parameters = [credential.hash, hashed(token.encode())]
+        parameters = [credential.hash, hashed(token.encode()), LOGIN_SECONDS]
         (is_key,) = await self._engine.fetch("begin_login", LOG_IN, parameters, scalar(bool))
         if not is_key:  # but a token
             raise self._wrong(address)

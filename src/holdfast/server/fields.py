@@ -133,7 +133,7 @@ ANSWERED = {
     "more": "Whether there may be more: call again.",
     "new_id": "The id that it has now.",
     "oldest_age": "How long the oldest message has been ready, in seconds.",
-    "origin": "Where a message that was moved came from: root_id is the id that it was sent with.",
+    "origin": "Where a message that was moved came from: root_id is the first id. Its ids are text.",
     "payload": "The JSON value, digit for digit; null where there is a body.",
     "prefix": "How the secret begins.",
     "queues": "Names of queues, in which * stands for anything.",
@@ -156,6 +156,7 @@ ANSWERED = {
     "to_seq": "The last sequence number of the range.",
     "token": "What shows that you hold the message: pass it to ack, nack, release, extend.",
     "trimmed": "How many records are gone.",
+    "Token.expires_in": "In how many seconds it ends at the latest: it ends with the key.",
     "Token.token": "What stands for the key, as Authorization: Bearer, for a quarter of an hour.",
 }
 

@@ -1,6 +1,7 @@
 """The client's values as JSON: one Struct is made of each dataclass, so that nothing is written twice.
 
-Ids become text, durations seconds, bytes base64, times UTC. JSON out of the database passes through as it is.
+Ids become text, durations seconds, bytes base64, times UTC, also in an origin. Other JSON out of the database
+passes through as it is.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_t
 
 import msgspec
 
-from .reading import Json, decoded, expected, received, received_field, received_list, taker
+from .provenance import write_origin
+from .reading import Json, decoded, expected, is_id, is_origin, received, received_field, received_list, taker
 
 BASE64 = {"contentEncoding": "base64"}
 IdText = Annotated[
@@ -55,15 +57,17 @@ PLAIN: dict[Any, tuple[Any, Convert | None]] = {
 
 def shape(hint: Any) -> tuple[Any, Convert | None]:
     """The type on the wire of a field, and what makes its value; None: the value is taken as it is."""
-    if get_origin(hint) is Annotated:
+    if is_id(hint):
         return IdText, str
+    if is_origin(hint):
+        return get_args(hint)[0], write_origin
     if hint in PLAIN:
         return PLAIN[hint]
     if get_origin(hint) in (Union, types.UnionType):
         kinds = [kind for kind in get_args(hint) if kind is not type(None)]
         inner, convert = shape(kinds[0])
         return inner | None, convert
-    if get_origin(hint) is list and get_origin(get_args(hint)[0]) is Annotated:
+    if get_origin(hint) is list and is_id(get_args(hint)[0]):
         return list[IdText], texts
     return hint, None
 

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from .nesting import Cut, cut_deep
+from .provenance import read_origin
 
 Json: TypeAlias = Callable[[bytes], Any]
 Take: TypeAlias = Callable[[Any, Json], Any]
@@ -42,19 +43,36 @@ def as_json(value: Raw, json: Json) -> Any:
     return json(bytes(value))
 
 
+def as_origin(value: Raw, json: Json) -> Any:
+    """Where a message came from."""
+    return read_origin(json(bytes(value)))
+
+
+def is_id(hint: Any) -> bool:
+    """Whether a field of this type is an id."""
+    return get_origin(hint) is Annotated and get_args(hint)[1] == "id"
+
+
+def is_origin(hint: Any) -> bool:
+    """Whether it is the origin of a message."""
+    return get_origin(hint) is Annotated and get_args(hint)[1] == "origin"
+
+
 def expected(hint: Any) -> tuple[Any, Take | None]:
     """What a field of this type is on the wire, and what takes it; None: it is taken as it is."""
     if get_origin(hint) in (Union, types.UnionType):
         kinds = [kind for kind in get_args(hint) if kind is not type(None)]
         inner, take = expected(kinds[0])
         return (inner if inner is Raw else inner | None), take  # Raw takes null too
-    if get_origin(hint) is Annotated:
+    if is_id(hint):
         return str, as_id
+    if is_origin(hint):
+        return Raw, as_origin
     if hint is timedelta:
         return float, as_duration
     if hint is Any or get_origin(hint) is dict:
         return Raw, as_json
-    if get_origin(hint) is list and get_origin(get_args(hint)[0]) is Annotated:
+    if get_origin(hint) is list and is_id(get_args(hint)[0]):
         return list[str], as_ids
     return hint, None
 
