@@ -173,6 +173,7 @@ def test_drop_if_empty_refuses_what_has_messages_without_waiting(scene: Scene) -
     sender, admin = scene.session("sender"), scene.session("admin")
     sender.send()
     sender.begin().send()
+    admin.execute("set statement_timeout = '10s'")
 
     with pytest.raises(psycopg.Error, match="is not empty"):
         drop_if_empty(admin, "q")
