@@ -47,6 +47,19 @@ def test_a_queue_is_created_listed_shown_changed_and_dropped(run: Run) -> None:
     assert (dropped.code, dropped.out) == (0, "Dropped queue orders.\n")
 
 
+def test_a_queue_is_dropped_only_empty_if_so_asked(run: Run, conn: psycopg.Connection[Any]) -> None:
+    make(conn)
+    conn.execute("select holdfast.send('orders')")
+
+    refused = run("queue", "drop", "orders", "--if-empty", "--yes")
+    conn.execute("select holdfast.purge('orders', '{ready}')")
+    dropped = run("queue", "drop", "orders", "--if-empty", "--yes", "--json")
+
+    assert refused.code != 0
+    assert "QH109" in refused.err
+    assert dropped.document == {"queue": "orders", "dropped": True}
+
+
 def test_a_queue_is_paused_and_resumed(run: Run, conn: psycopg.Connection[Any]) -> None:
     make(conn)
 

@@ -66,6 +66,11 @@ async def narrow_a_schema(client: AsyncHoldfast, queue: str) -> None:
     await client.set_schema(queue, {"type": "string"})
 
 
+async def drop_one_that_is_not_empty(client: AsyncHoldfast, queue: str) -> None:
+    await client.send(queue, 1)
+    await client.drop_queue(queue, if_empty=True)
+
+
 async def send_what_does_not_fit(client: AsyncHoldfast, queue: str) -> None:
     await client.set_schema(queue, {"type": "string"})
     await client.send(queue, 1)
@@ -80,6 +85,7 @@ SCENARIOS: dict[str, Scenario] = {
     "QH106": lambda client, queue: client.set_schema(queue, {"type": "text"}),
     "QH107": lambda client, queue: client.set_schema(queue, {}, expected_version=7),
     "QH108": narrow_a_schema,
+    "QH109": drop_one_that_is_not_empty,
     "QH201": lambda client, queue: client.send(queue, "x" * 1_100_000),
     "QH202": lambda client, queue: client.send(queue, 1, headers={"x": "y" * 70_000}),
     "QH203": lambda client, queue: client.send(queue, 1, body=b"1"),

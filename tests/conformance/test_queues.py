@@ -16,6 +16,7 @@ from holdfast import (
     KindFixedError,
     OrderingChangeError,
     QueueExistsError,
+    QueueNotEmptyError,
     QueueNotFoundError,
 )
 from tests.conformance.conftest import MakeQueue
@@ -121,6 +122,21 @@ async def test_drop_queue_says_whether_there_was_one(client: AsyncHoldfast, queu
     assert await client.drop_queue(queue) is True
     assert await client.drop_queue(queue) is False
     assert queue not in [info.queue for info in await client.queues()]
+
+
+async def test_drop_queue_if_empty_leaves_what_has_messages(client: AsyncHoldfast, queue: str) -> None:
+    await client.send(queue, 1)
+
+    with pytest.raises(QueueNotEmptyError) as caught:
+        await client.drop_queue(queue, if_empty=True)
+    (held,) = await client.claim(queue)
+    with pytest.raises(QueueNotEmptyError):
+        await client.drop_queue(queue, if_empty=True)
+    await client.ack(queue, held.token)
+
+    assert (caught.value.code, caught.value.message) == ("QH109", f'queue "{queue}" is not empty')
+    assert await client.drop_queue(queue, if_empty=True) is True
+    assert await client.drop_queue(queue, if_empty=True) is False
 
 
 @pytest.mark.parametrize("queue", ["a", "A.b_c:d-0", LONGEST, "..", ".", "-"])

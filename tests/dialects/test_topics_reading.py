@@ -17,6 +17,8 @@ from tests.dialects.topics import STREAM, Event, Events, Topics
 from tests.fix_http import Caller, Serve
 from tests.waiting import eventually
 
+BLOCKED = "select exists (select from pg_stat_activity where %s = any (pg_blocking_pids(pid)))"
+
 
 def cursor(event: Event) -> Any:
     """The places that the id of an event says."""
@@ -430,6 +432,26 @@ def test_a_topic_is_deleted_once_and_only_empty_if_so_asked(topics: Topics, name
     second = topics.ok("DELETE", f"/v0/topics/{name}?if_empty=true")
 
     assert [first, second] == [{"topic": name, "deleted": True}, {"topic": name, "deleted": False}]
+
+
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_an_append_under_way_keeps_a_topic_from_being_deleted_if_empty(
+    topics: Topics, name: str, kind: str, module_url: str
+) -> None:
+    topics.put(name, type=kind)
+    path = f"/v0/topics/{name}?if_empty=true"
+    with psycopg.connect(module_url, autocommit=True) as looker, ThreadPoolExecutor(1) as pool:
+        with psycopg.connect(module_url) as sender:
+            sender.execute("select holdfast.send(%s, '1')", [name])
+            refused = pool.submit(topics.refused, "DELETE", path, status=409, code="topic_not_empty")
+            waiting = [sender.info.backend_pid]
+            eventually(
+                lambda: looker.execute(BLOCKED, waiting).fetchone() == (True,), what="the deletion waits"
+            )
+        error = refused.result()
+
+    assert error["message"] == f'topic "{name}" is not empty'
+    assert topics.get(name)["count"] == 1
 
 
 # --- watching ------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ SIGNATURES = {
     "create_queue": "queue text, config jsonb = '{}'::jsonb",
     "discard": "queue text, ids bigint[]",
     "discard_key": "queue text, key text",
-    "drop_queue": "queue text",
+    "drop_queue": "queue text, if_empty boolean = false",
     "drop_schema": "queue text",
     "drop_staged": "run text",
     "end_run": "run_id bigint, state text, figures jsonb?, error text?",

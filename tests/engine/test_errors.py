@@ -154,6 +154,7 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH701", "just over", rate(rate=0.000001, burst=316)),
     ("QH702", "name", rate(limiter="")),
     ("QH703", "too many", one_limiter_too_many),
+    ("QH109", "messages", call("drop_queue", if_empty=True)),
     ("QH101", "send", call("send", queue="nowhere")),
     ("QH101", "batch", call("send_batch", queue="nowhere", payloads=[])),
     ("QH101", "many", call("send_many", queue="nowhere", messages=Jsonb([]))),

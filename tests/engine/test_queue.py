@@ -8,13 +8,16 @@
 6. A paused queue hands out nothing, and takes sends and settlements.
 7. pause, resume and drop say whether they changed something.
 8. Dropping a queue leaves its dead letters, and a queue of the same name starts empty.
+9. if_empty refuses a queue with a message in any lane and state, or a log with a record, and changes nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.built_in import BUILT_IN
@@ -252,6 +255,41 @@ def test_dropping_a_queue_leaves_its_dead_letters_where_they_are(engine: Engine)
     engine.value("drop_queue", queue="q")
 
     assert payloads(engine.claim(1, queue="q.dlq")) == ["dead"]
+
+
+STATES: dict[str, Callable[[Engine], Any]] = {
+    "ready": lambda engine: engine.send(1),
+    "in its last lane": lambda engine: engine.send(1, priority=5),
+    "scheduled": lambda engine: engine.send(1, delay="1 h"),
+    "in flight": lambda engine: (engine.send(1), engine.claim(1)),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_message_in_any_state_keeps_a_queue_from_being_dropped_if_empty(engine: Engine, state: str) -> None:
+    engine.create("q", priorities=[0, 5])
+    engine.create("beside")
+    STATES[state](engine)
+    before = sequences(engine)
+
+    with pytest.raises(psycopg.Error, match='queue "q" is not empty') as caught:
+        engine.value("drop_queue", queue="q", if_empty=True)
+
+    assert caught.value.sqlstate == "QH109"
+    assert sequences(engine) == before
+    assert engine.value("drop_queue", queue="beside", if_empty=True) is True
+    assert engine.look("select count(*) from holdfast.message") == 1
+
+
+def test_a_log_counts_as_empty_when_its_records_are_deleted(engine: Engine) -> None:
+    engine.create("log", kind="log")
+    engine.send(1, queue="log")
+
+    with pytest.raises(psycopg.Error, match="is not empty"):
+        engine.value("drop_queue", queue="log", if_empty=True)
+    engine.row("log_delete", queue="log", seqs=[1])
+
+    assert engine.value("drop_queue", queue="log", if_empty=True) is True
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c:d-9", "x" * 200])

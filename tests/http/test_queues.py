@@ -281,6 +281,19 @@ def test_a_queue_is_dropped_once(http: Caller, engine: Holdfast) -> None:
     http.refused("POST", ORDERS + "/claim", {}, status=404, code="QH101")
 
 
+@pytest.mark.parametrize("headers", [{}, {"If-Match": "*"}])
+def test_a_queue_is_dropped_only_empty_if_so_asked(
+    http: Caller, engine: Holdfast, headers: dict[str, str]
+) -> None:
+    engine.create_queue("orders")
+    engine.send("orders", 1)
+
+    http.refused("DELETE", ORDERS + "?if_empty=true", status=409, code="QH109", headers=headers)
+    http.ok("POST", ORDERS + "/purge", {"states": ["ready"]})
+
+    assert http.ok("DELETE", ORDERS + "?if_empty=true", headers=headers) == {"dropped": True}
+
+
 def test_what_is_no_business_of_logs_is_refused(http: Caller, engine: Holdfast) -> None:
     engine.create_queue("events", {"kind": "log"})
 

@@ -8,6 +8,7 @@
 5. A queue dropped and made again under its name has nothing of the old one.
 6. Configuration changes at the same time do not undo each other.
 7. Of two who name a queue for their dead letters and make it strict, the second is told.
+8. drop_queue with if_empty waits for an open send, and refuses if it commits: nothing that was sent is lost.
 """
 
 from __future__ import annotations
@@ -37,6 +38,12 @@ def create(session: Session, name: str, config: str = "{}") -> bool:
 def drop(session: Session) -> bool:
     """Drop the queue; was it there?"""
     dropped: bool = session.value("select holdfast.drop_queue('q')")
+    return dropped
+
+
+def drop_if_empty(session: Session, queue: str) -> bool:
+    """Drop a queue if it is empty; was it there?"""
+    dropped: bool = session.value("select holdfast.drop_queue(%s, if_empty => true)", [queue])
     return dropped
 
 
@@ -130,6 +137,49 @@ def test_drop_waits_for_an_open_send_and_takes_its_message_along(scene: Scene) -
 
     assert dropping.result() is True
     assert scene.watcher.execute(LEFT) == [(0, 0, 0, 0, 0, 0)]
+
+
+@pytest.mark.parametrize(("queue", "options"), [("q", {}), ("q", {"priority": 7}), ("log", {})])
+def test_drop_if_empty_waits_for_an_open_send_and_leaves_its_message(
+    scene: Scene, queue: str, options: dict[str, int]
+) -> None:
+    create(scene.watcher, "log", '{"kind": "log"}')
+    sender, admin = scene.session("sender"), scene.session("admin")
+    admin.execute("set lock_timeout = '21s'")
+    id = sender.begin().send(queue, **options)
+    dropping = admin.start(lambda: drop_if_empty(admin, queue)).blocked_by(sender)
+
+    sender.commit()
+    error = dropping.error()
+
+    assert isinstance(error, psycopg.Error)
+    assert (error.sqlstate, admin.value("show lock_timeout")) == ("QH109", "21s")
+    assert scene.watcher.execute("select id from holdfast.message") == [(id,)]
+    assert sender.send(queue, **options) == id + 1
+
+
+def test_drop_if_empty_waits_for_an_open_send_that_rolls_back_and_drops(scene: Scene) -> None:
+    sender, admin = scene.session("sender"), scene.session("admin")
+    sender.begin().send()
+    dropping = admin.start(lambda: drop_if_empty(admin, "q")).blocked_by(sender)
+
+    sender.rollback()
+
+    assert dropping.result() is True
+    assert scene.watcher.execute(LEFT) == [(0, 0, 0, 0, 0, 0)]
+
+
+def test_drop_if_empty_refuses_what_has_messages_without_waiting(scene: Scene) -> None:
+    sender, admin = scene.session("sender"), scene.session("admin")
+    sender.send()
+    sender.begin().send()
+    admin.execute("set statement_timeout = '10s'")
+
+    with pytest.raises(psycopg.Error, match="is not empty"):
+        drop_if_empty(admin, "q")
+
+    sender.commit()
+    assert scene.messages() == 2
 
 
 def test_drop_waits_for_an_open_claim(scene: Scene) -> None:

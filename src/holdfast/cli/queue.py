@@ -104,11 +104,17 @@ def resume(invocation: Invocation, queue: Queue) -> None:
 
 
 @command(app)
-def drop(invocation: Invocation, queue: Queue, yes: Yes = False) -> None:
+def drop(
+    invocation: Invocation,
+    queue: Queue,
+    if_empty: Annotated[bool, typer.Option("--if-empty", help="Only if it has no messages.")] = False,
+    yes: Yes = False,
+) -> None:
     """Delete a queue and every message in it."""
-    invocation.confirm(f"Delete queue {queue} and all its messages?", yes=yes)
+    what = f"queue {queue} if it is empty" if if_empty else f"queue {queue} and all its messages"
+    invocation.confirm(f"Delete {what}?", yes=yes)
     with invocation.client() as client:
-        dropped = client.drop_queue(queue)
+        dropped = client.drop_queue(queue, if_empty=if_empty)
     text = f"Dropped queue {queue}." if dropped else f"There was no queue {queue}."
     invocation.output.document({"queue": queue, "dropped": dropped}, text)
 

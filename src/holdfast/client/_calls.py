@@ -55,6 +55,7 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "id": "bigint",
         "idempotency_key": "text",
         "ids": "bigint[]",
+        "if_empty": "boolean",
         "key": "text",
         "kind": "text",
         "lease": "interval",

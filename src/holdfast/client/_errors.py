@@ -9,7 +9,8 @@
     │   ├── InvalidDeadLetterError      QH105  422
     │   ├── InvalidSchemaError          QH106  422
     │   ├── SchemaChangedError          QH107  409
-    │   └── IncompatibleSchemaError     QH108  409
+    │   ├── IncompatibleSchemaError     QH108  409
+    │   └── QueueNotEmptyError          QH109  409
     ├── MessageError
     │   ├── PayloadTooLargeError        QH201  413
     │   ├── HeadersTooLargeError        QH202  413
@@ -198,6 +199,13 @@ class IncompatibleSchemaError(QueueError):
     """A new version of a schema does not go with the one before."""
 
     name = "incompatible_schema"
+    http_status = 409
+
+
+class QueueNotEmptyError(QueueError):
+    """A queue that was to be dropped only if it is empty has messages."""
+
+    name = "queue_not_empty"
     http_status = 409
 
 
@@ -743,6 +751,7 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH106": InvalidSchemaError,
         "QH107": SchemaChangedError,
         "QH108": IncompatibleSchemaError,
+        "QH109": QueueNotEmptyError,
         "QH201": PayloadTooLargeError,
         "QH202": HeadersTooLargeError,
         "QH203": InvalidMessageError,

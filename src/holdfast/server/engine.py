@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 took: ContextVar[float] = ContextVar("took", default=0.0)  # seconds that the last statement here took
 
-DROP = b"select holdfast.drop_queue(%s)"
+DROP = b"select holdfast.drop_queue(%s, %s)"
 CONFIGURE = b"select holdfast.configure_queue(%s, %s::jsonb)"
 
 
@@ -75,10 +75,10 @@ class Engine(AsyncSqlVerbs):
             rows = await run(connection, CONFIGURE, [queue, change], scalar(Raw), as_it_is)
         return rows[0]
 
-    async def dropped(self, connection: AsyncConnection[Any], queue: str) -> bool:
+    async def dropped(self, connection: AsyncConnection[Any], queue: str, if_empty: bool) -> bool:
         """drop_queue within a transaction."""
         with explained("drop_queue"):
-            rows = await run(connection, DROP, [queue], scalar(bool), as_it_is)
+            rows = await run(connection, DROP, [queue, if_empty], scalar(bool), as_it_is)
         return rows[0]
 
     @asynccontextmanager

@@ -63,6 +63,7 @@ ASKED = {
     "key": "At most one message of a key waits in a queue: sending again replaces it.",
     "Unblock.key": "The ordering key; a strict queue has none.",
     "lease": "How long the messages are held, from now: 100 ms to 24 h. By default what the queue says.",
+    "if_empty": "Refuse it while the queue has a message, whatever its state.",
     "limit": "How many at most: 1 to 10,000.",
     "limiter": "The name of a bucket.",
     "definition": "A JSON Schema, or an Avro schema.",

@@ -21,7 +21,7 @@ OF_VERBS: Mapping[str, str] = MappingProxyType(
         "create_queue": "QH102 QH104",
         "configure_queue": "QH104 QH310 QH601 QH923",
         "configure_defaults": "QH104",
-        "drop_queue": "QH923",
+        "drop_queue": "QH109 QH923",
         "pause_queue": "QH602",
         "resume_queue": "QH602",
         "purge": "QH402 QH410 QH602",

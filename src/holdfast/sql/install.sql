@@ -958,8 +958,12 @@ create index receipt_by_end on holdfast.receipt (until);
 comment on table holdfast.receipt is 'Batches that were sent once, and are not sent again under their key until a time';
 comment on column holdfast.receipt.hash is 'SHA-256 of the messages as text: the same key with others is an error';
 
+-- These have another argument now: a queue may be dropped on the condition that it is empty.
+drop function if exists holdfast.drop_queue(text);
+drop function if exists holdfast._drop_queue(text);
+
 insert into holdfast.migration (version, name, checksum, breaking)
-values (17, 'receipts', 'bfe3c39a8b4ce31ea5ca4d48adebf85a1a09ea56bdec58bd8269703b2a1852ca', false);
+values (17, 'receipts', 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923dfcd20ae6', false);
 
 -- ==================== 0000 functions ====================
 
@@ -1814,7 +1818,25 @@ begin
 end $$;
 comment on function holdfast.resume_queue is 'Hand out messages again. false: it was not paused';
 
-create or replace function holdfast._drop_queue(queue text) returns boolean language plpgsql volatile
+create or replace function holdfast._check_empty(queue text) returns void language plpgsql volatile
+as $$
+declare
+  v_id bigint;
+begin
+  select f.id into v_id
+  from holdfast.queue q
+    join holdfast.lane l on l.queue_id = q.id
+    cross join lateral (select m.id from holdfast.message m
+                        where m.id >= l.id::bigint << 40 and m.id < (l.id + 1)::bigint << 40 limit 1) f
+  where q.name = _check_empty.queue limit 1;
+  if found then
+    perform holdfast._fail('QH109', format('queue "%s" is not empty', _check_empty.queue), format('Message %s is in it.', v_id),
+      'Wait until its messages have ended, or drop it with them, without if_empty.');
+  end if;
+end $$;
+comment on function holdfast._check_empty is 'Refuse a queue that has a message, whatever its state, or a log that has a record';
+
+create or replace function holdfast._drop_queue(queue text, if_empty boolean) returns boolean language plpgsql volatile
 as $$
 declare
   v_queue holdfast.queue;
@@ -1832,6 +1854,10 @@ begin
   end loop;
   execute format('drop sequence %s, %s, %s', v_queue.asleep, v_queue.depth, v_queue.counted_at);
   execute format('drop sequence %s', array_to_string(v_queue.counters, ', '));
+  if _drop_queue.if_empty then
+    -- Only now: what was sent before has been committed and is seen, and nothing is sent any more.
+    perform holdfast._check_empty(v_queue.name);
+  end if;
   for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.id loop
     delete from holdfast.message m where m.id >= v_lane.id::bigint << 40 and m.id < (v_lane.id + 1)::bigint << 40;
     delete from holdfast.lease l where l.lane_id = v_lane.id;
@@ -1850,7 +1876,7 @@ begin
 end $$;
 comment on function holdfast._drop_queue is 'Remove a queue; waits for whoever uses it';
 
-create or replace function holdfast.drop_queue(queue text) returns boolean
+create or replace function holdfast.drop_queue(queue text, if_empty boolean default false) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
@@ -1859,22 +1885,26 @@ declare
   v_dropped boolean;
 begin
   perform holdfast._check_isolation('drop_queue');
+  if drop_queue.if_empty then
+    -- A first look, so that a queue in use is refused without holding anybody up.
+    perform holdfast._check_empty(drop_queue.queue);
+  end if;
   -- Others take the locks that a drop needs in any order. So that nobody else is told of a deadlock, the drop lets go of
   -- all it has before a deadlock would be looked for, and begins again; after ten seconds, or its caller's lock_timeout,
   -- it stays.
   for v_try in 1 .. holdfast._tries(v_patience) loop
     begin
       perform set_config('lock_timeout', '400ms', true);
-      v_dropped := holdfast._drop_queue(drop_queue.queue);
+      v_dropped := holdfast._drop_queue(drop_queue.queue, drop_queue.if_empty);
       perform set_config('lock_timeout', v_patience, true);
       return v_dropped;
     exception
       when lock_not_available or deadlock_detected then null;
     end;
   end loop;
-  return holdfast._drop_queue(drop_queue.queue);
+  return holdfast._drop_queue(drop_queue.queue, drop_queue.if_empty);
 end $$;
-comment on function holdfast.drop_queue is 'Remove a queue and all its messages; its dead letters stay in their queue. false: no such queue';
+comment on function holdfast.drop_queue is 'Remove a queue and all its messages; its dead letters stay in their queue. if_empty: refuse while it has any. false: no such queue';
 
 -- 35_schema.sql
 -- Schemas of queues: what their payloads must look like, JSON Schema or Avro, by versions.
@@ -10030,7 +10060,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'f43aadfc3eeb3fb28de08a3db76c34c4a537e8a71e52a9826891a0e45e9a2604', false);
+values (0, 'functions', '85286d999490e7847bcb8bb1ffd1713e62bf7d86ddd408bb688f253e4f590151', false);
 \else
 do $install$
 begin
@@ -10053,8 +10083,8 @@ begin
             (14, '57bffc9382292cbe79447f720280e7a698964e6229f762b318611fd52ee78984'),
             (15, 'fe56e6e2bae0fc1aeb4d6087bc723d295e0d5c13e2e9576128fae84c8b63abe5'),
             (16, '0c7f711442b3598385b0e6cdd922e03dfb5af341ccb0649e4a9f8c46eba1e211'),
-            (17, 'bfe3c39a8b4ce31ea5ca4d48adebf85a1a09ea56bdec58bd8269703b2a1852ca'),
-            (0, 'f43aadfc3eeb3fb28de08a3db76c34c4a537e8a71e52a9826891a0e45e9a2604')
+            (17, 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923dfcd20ae6'),
+            (0, '85286d999490e7847bcb8bb1ffd1713e62bf7d86ddd408bb688f253e4f590151')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -162,6 +162,12 @@ class Claims(Body):
     consumer: Word
 
 
+class DropQueue(Body, kw_only=True):
+    """On what condition."""
+
+    if_empty: bool = False
+
+
 class Limit(Body, kw_only=True):
     """How many."""
 

@@ -78,9 +78,9 @@ def post(path: str, answer: Answer, body: Any = None, **options: Any) -> Route:
     return Route(method="POST", path=path, answer=answer, body=body, **options)
 
 
-def change(method: str, path: str, answer: Answer, body: Any = None) -> Route:
+def change(method: str, path: str, answer: Answer, body: Any = None, query: Any = None) -> Route:
     """How something is to be from now on."""
-    return Route(method=method, path=path, answer=answer, body=body, repeatable=True)
+    return Route(method=method, path=path, answer=answer, body=body, query=query, repeatable=True)
 
 
 def settle(path: str, body: Any) -> Route:
@@ -96,7 +96,7 @@ ROUTES: Mapping[str, Route] = MappingProxyType(
         "create_queue": change("PUT", QUEUE, Field("Created", "created", bool), requests.Config),
         "configure_queue": change("PATCH", QUEUE, Document(), requests.Config),
         "configure_defaults": change("PATCH", "/v1/defaults", Document(), requests.Config),
-        "drop_queue": change("DELETE", QUEUE, Field("Dropped", "dropped", bool)),
+        "drop_queue": change("DELETE", QUEUE, Field("Dropped", "dropped", bool), query=requests.DropQueue),
         "pause_queue": change("POST", QUEUE + "/pause", CHANGED),
         "resume_queue": change("POST", QUEUE + "/resume", CHANGED),
         "purge": post(QUEUE + "/purge", Single(Purged), requests.Purge),

@@ -53,9 +53,9 @@ class AsyncVerbs(AsyncLogVerbs, AsyncKeyVerbs, AsyncSchemaVerbs):
         """Change the defaults of all queues; returns what is in force."""
         return await self._value(dict, "configure_defaults", config=config)
 
-    async def drop_queue(self, queue: str) -> bool:
-        """Delete a queue and its messages; False if there was none."""
-        return await self._value(bool, "drop_queue", queue=queue)
+    async def drop_queue(self, queue: str, *, if_empty: bool = False) -> bool:
+        """Delete a queue and its messages; False if there was none. if_empty: only while it has none."""
+        return await self._value(bool, "drop_queue", queue=queue, if_empty=if_empty)
 
     async def pause_queue(self, queue: str) -> bool:
         """Hand out nothing more for now; False if it was paused already."""

@@ -54,9 +54,9 @@ class Verbs(LogVerbs, KeyVerbs, SchemaVerbs):
         """Change the defaults of all queues; returns what is in force."""
         return self._value(dict, "configure_defaults", config=config)
 
-    def drop_queue(self, queue: str) -> bool:
-        """Delete a queue and its messages; False if there was none."""
-        return self._value(bool, "drop_queue", queue=queue)
+    def drop_queue(self, queue: str, *, if_empty: bool = False) -> bool:
+        """Delete a queue and its messages; False if there was none. if_empty: only while it has none."""
+        return self._value(bool, "drop_queue", queue=queue, if_empty=if_empty)
 
     def pause_queue(self, queue: str) -> bool:
         """Hand out nothing more for now; False if it was paused already."""

@@ -17,6 +17,7 @@ SAID: dict[str, Said] = {
     "QH101": (404, "topic_not_found"),
     "QH102": (409, "topic_exists_incompatible"),
     "QH105": (404, "topic_not_found"),
+    "QH109": (409, "topic_not_empty"),
     "QH201": (400, "record_too_large"),
     "QH202": (400, "record_too_large"),
     "QH208": (400, "batch_too_large"),
@@ -32,13 +33,12 @@ SAID: dict[str, Said] = {
     "QH920": (401, "unauthorized"),
     "QH921": (403, "forbidden"),
     "QH922": (429, "throttled"),
-    "QH923": (409, "topic_not_empty"),
     "QH930": (503, "not_ready"),
     "QH931": INTERNAL,
     "QH932": (503, "not_ready"),
 }
 SHUTTING_DOWN = "the server is shutting down"
-ABOUT_TOPICS = ("QH101", "QH105", "QH209", "QH602")  # in whose messages a queue is a topic
+ABOUT_TOPICS = ("QH101", "QH105", "QH109", "QH209", "QH602")  # in whose messages a queue is a topic
 CARRIED = {429: "retry-after", 503: "retry-after", 401: "www-authenticate"}  # headers, by status
 
 

@@ -11,7 +11,6 @@ import msgspec
 from holdfast.client import (
     HoldfastError,
     InvalidRequestError,
-    PreconditionFailedError,
     QueueExistsError,
     QueueNotFoundError,
 )
@@ -162,12 +161,6 @@ def cursor_of(cursor: str | None) -> str:
 @book.add("DELETE", TOPIC, ADMIN, query=Dropping)
 async def delete(call: Call[Dropping]) -> object:
     """Delete a topic and all that is in it; false: there was none."""
-    if call.asked.if_empty and (config := await config_of(call, call.queue)) is not None:
-        count = await call.service.counts.of(call.queue, config["type"])
-        if count.depth:
-            raise PreconditionFailedError(
-                "QH923", f'topic "{call.queue}" is not empty', f"It has {count.depth}."
-            )
-    deleted = await call.service.engine.drop_queue(call.queue)
+    deleted = await call.service.engine.drop_queue(call.queue, if_empty=call.asked.if_empty)
     call.service.configs.forget(call.queue)
     return {"topic": call.queue, "deleted": deleted, "performance": performance(call)}

@@ -84,18 +84,18 @@ def require_dead_letter(call: Call[Config]) -> None:
 
 
 @book.verb(ADMIN, takes_if_match=True)
-async def drop_queue(call: Call[None]) -> object:
-    """Delete a queue and its messages.
+async def drop_queue(call: Call[wire.DropQueue]) -> object:
+    """Delete a queue and its messages, or with if_empty only a queue that has none.
 
     With If-Match it deletes only a queue with the configuration that the ETag stands for; one that is not
     there is 404 then.
     """
-    wanted = wanted_tags(call.request)
+    wanted, if_empty = wanted_tags(call.request), call.asked.if_empty
     if wanted is None:
-        return await call.service.engine.drop_queue(call.queue)
+        return await call.service.engine.drop_queue(call.queue, if_empty=if_empty)
     check_match(wanted, (await info(call)).effective)
     async with call.service.engine.transaction() as connection:
-        dropped = await call.service.engine.dropped(connection, call.queue)
+        dropped = await call.service.engine.dropped(connection, call.queue, if_empty)
         # Nobody can change it any more, and whoever looks from outside still sees it.
         check_match(wanted, (await info(call)).effective)
     return dropped

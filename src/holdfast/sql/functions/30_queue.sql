@@ -487,7 +487,25 @@ begin
 end $$;
 comment on function holdfast.resume_queue is 'Hand out messages again. false: it was not paused';
 
-create or replace function holdfast._drop_queue(queue text) returns boolean language plpgsql volatile
+create or replace function holdfast._check_empty(queue text) returns void language plpgsql volatile
+as $$
+declare
+  v_id bigint;
+begin
+  select f.id into v_id
+  from holdfast.queue q
+    join holdfast.lane l on l.queue_id = q.id
+    cross join lateral (select m.id from holdfast.message m
+                        where m.id >= l.id::bigint << 40 and m.id < (l.id + 1)::bigint << 40 limit 1) f
+  where q.name = _check_empty.queue limit 1;
+  if found then
+    perform holdfast._fail('QH109', format('queue "%s" is not empty', _check_empty.queue), format('Message %s is in it.', v_id),
+      'Wait until its messages have ended, or drop it with them, without if_empty.');
+  end if;
+end $$;
+comment on function holdfast._check_empty is 'Refuse a queue that has a message, whatever its state, or a log that has a record';
+
+create or replace function holdfast._drop_queue(queue text, if_empty boolean) returns boolean language plpgsql volatile
 as $$
 declare
   v_queue holdfast.queue;
@@ -505,6 +523,10 @@ begin
   end loop;
   execute format('drop sequence %s, %s, %s', v_queue.asleep, v_queue.depth, v_queue.counted_at);
   execute format('drop sequence %s', array_to_string(v_queue.counters, ', '));
+  if _drop_queue.if_empty then
+    -- Only now: what was sent before has been committed and is seen, and nothing is sent any more.
+    perform holdfast._check_empty(v_queue.name);
+  end if;
   for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.id loop
     delete from holdfast.message m where m.id >= v_lane.id::bigint << 40 and m.id < (v_lane.id + 1)::bigint << 40;
     delete from holdfast.lease l where l.lane_id = v_lane.id;
@@ -523,7 +545,7 @@ begin
 end $$;
 comment on function holdfast._drop_queue is 'Remove a queue; waits for whoever uses it';
 
-create or replace function holdfast.drop_queue(queue text) returns boolean
+create or replace function holdfast.drop_queue(queue text, if_empty boolean default false) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
@@ -532,19 +554,23 @@ declare
   v_dropped boolean;
 begin
   perform holdfast._check_isolation('drop_queue');
+  if drop_queue.if_empty then
+    -- A first look, so that a queue in use is refused without holding anybody up.
+    perform holdfast._check_empty(drop_queue.queue);
+  end if;
   -- Others take the locks that a drop needs in any order. So that nobody else is told of a deadlock, the drop lets go of
   -- all it has before a deadlock would be looked for, and begins again; after ten seconds, or its caller's lock_timeout,
   -- it stays.
   for v_try in 1 .. holdfast._tries(v_patience) loop
     begin
       perform set_config('lock_timeout', '400ms', true);
-      v_dropped := holdfast._drop_queue(drop_queue.queue);
+      v_dropped := holdfast._drop_queue(drop_queue.queue, drop_queue.if_empty);
       perform set_config('lock_timeout', v_patience, true);
       return v_dropped;
     exception
       when lock_not_available or deadlock_detected then null;
     end;
   end loop;
-  return holdfast._drop_queue(drop_queue.queue);
+  return holdfast._drop_queue(drop_queue.queue, drop_queue.if_empty);
 end $$;
-comment on function holdfast.drop_queue is 'Remove a queue and all its messages; its dead letters stay in their queue. false: no such queue';
+comment on function holdfast.drop_queue is 'Remove a queue and all its messages; its dead letters stay in their queue. if_empty: refuse while it has any. false: no such queue';

@@ -13,3 +13,7 @@ create table holdfast.receipt (
 create index receipt_by_end on holdfast.receipt (until);
 comment on table holdfast.receipt is 'Batches that were sent once, and are not sent again under their key until a time';
 comment on column holdfast.receipt.hash is 'SHA-256 of the messages as text: the same key with others is an error';
+
+-- These have another argument now: a queue may be dropped on the condition that it is empty.
+drop function if exists holdfast.drop_queue(text);
+drop function if exists holdfast._drop_queue(text);
