@@ -16,7 +16,7 @@ from tests.conformance.scenarios import LONG, SCENARIOS, SOON, Scenario
 DETAIL = 2  # its place in what is told
 LIMITERS = "insert into holdfast.limiter (name) select 'x' || n from generate_series(1, 10000) n"
 # One request over HTTP takes fewer messages than one call over SQL, and says so.
-OTHER_LIMITS = {"QH208"}
+OTHER_LIMITS = {"QH208", "QH301"}
 # A server sends what it was given with send_many, which spells what it got in another way.
 OTHER_DETAIL = {"QH205", "QH206", "QH604"}
 

@@ -48,7 +48,8 @@ EMPTY_EVERYTHING = """
 truncate holdfast.message, holdfast.lease, holdfast.gap, holdfast.boot, holdfast.tally, holdfast.inbox,
   holdfast.sample, holdfast.rollup, holdfast.probe, holdfast.log, holdfast.tombstone, holdfast.limiter,
   holdfast.archive, holdfast.stage, holdfast.staged, holdfast.write, holdfast.lane, holdfast.queue,
-  holdfast.defaults, holdfast.pipeline_run, holdfast.lake, holdfast.lake_batch, holdfast.migration
+  holdfast.receipt, holdfast.defaults, holdfast.pipeline_run, holdfast.lake, holdfast.lake_batch,
+  holdfast.migration
 """
 
 

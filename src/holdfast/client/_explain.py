@@ -14,7 +14,7 @@ from ._errors import HoldfastError, make_error
 VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "holdfast_producer": frozenset(
-            {"send", "send_batch", "send_many", "bulk_send", "fast_mode", "now"}
+            {"send", "send_batch", "send_many", "send_once", "bulk_send", "fast_mode", "now"}
             | {"open_stage", "check_staged", "json_errors", "send_staged", "drop_staged", "writes"}
             | {"begin_run", "report_run", "end_run", "runs", "queue_schema", "schema_versions"}
         ),
@@ -23,11 +23,12 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
             | {"listen", "read", "read_archive", "scan", "scan_bounds", "scan_source", "put_rollups"}
             | {"begin_run", "report_run", "end_run", "runs"}
             | {"log_stats", "browse", "message", "queue_stats", "blocked_keys", "fast_mode", "now"}
-            | {"queue_schema", "schema_versions"}
+            | {"queue_schema", "schema_versions", "extent", "base_id"}
         ),
         "holdfast_monitor": frozenset(
             {"queue_stats", "queues", "queue_info", "leases", "log_stats", "blocked_keys", "samples"}
             | {"rollups", "archived", "why", "runs", "now", "queue_schema", "schema_versions"}
+            | {"extent", "base_id"}
         ),
     }
 )
