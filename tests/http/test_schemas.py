@@ -181,6 +181,7 @@ def test_of_two_changes_at_once_one_counts_after_the_other(shop: Shop) -> None:
         ("PUT", "", {}),
         ("PUT", "", {"definition": {}, "version": 1}),
         ("PUT", "", {"definition": {}, "expected_version": "1"}),
+        ("PUT", "", {"definition": {}, "expected_version": -1}),
         ("PUT", "", {"definition": {}, "kind": 1}),
         ("POST", "/check", {"payloads": 1}),
         ("POST", "/check", {"payloads": [1] * 1001}),

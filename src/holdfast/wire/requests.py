@@ -265,7 +265,7 @@ class SetSchema(Body, kw_only=True):
     definition: Definition
     kind: Word | None = None
     compatibility: Word | None = None
-    expected_version: Annotated[int, whole(0, LARGEST)] | None = None
+    expected_version: Annotated[int, Meta(ge=0, le=LARGEST)] | None = None
 
 
 class CheckSchema(Body, kw_only=True):
