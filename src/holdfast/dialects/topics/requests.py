@@ -13,6 +13,9 @@ U32 = 2**32 - 1
 
 Word: TypeAlias = Annotated[str, Meta(pattern=ANY_BUT_NUL)]
 Node: TypeAlias = Annotated[str, Meta(pattern=ANY_BUT_NUL, min_length=1, max_length=128)]
+# Without a pattern: msgspec frees what is not its own where text with one, or a list, may come.
+ReaderNode: TypeAlias = Annotated[str, Meta(min_length=1, max_length=128)]
+Nodes: TypeAlias = ReaderNode | list[Node] | None
 Unsigned: TypeAlias = Annotated[int, Meta(ge=0)]
 Max: TypeAlias = Annotated[int, Meta(ge=1, le=U32)]
 Seq: TypeAlias = Annotated[int, Meta(ge=0, le=LARGEST)]
@@ -67,7 +70,7 @@ class Diff(Body, kw_only=True):
 
     from_seq: Seq = 0
     limit: Unsigned = 256
-    node: Node | list[Node] | None = None
+    node: Nodes = None
     include_tags: bool = False
     include_meta: bool = True
     wait_ms: Unsigned = 0
@@ -128,7 +131,7 @@ class Watch(Body, kw_only=True):
     """Which topics to watch, and what to show of them."""
 
     topics: Annotated[dict[Word, WatchFrom], Meta(min_length=1, max_length=256)]
-    node: Node | list[Node] | None = None
+    node: Nodes = None
     limit: Unsigned = 256
     heartbeat_ms: Unsigned = 15_000
     include_meta: bool = True
