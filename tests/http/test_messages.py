@@ -140,6 +140,22 @@ def test_the_header_idempotency_key_sends_once(orders: Caller, engine: Holdfast)
     assert engine.queue_stats("orders").ready == 1
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/queues/orders/claim"),
+        ("POST", "/v1/queues/orders/ack"),
+        ("PUT", "/v1/queues/orders"),
+        ("GET", "/v1/queues"),
+        ("POST", "/v1/keys"),
+    ],
+)
+def test_an_idempotency_key_is_never_passed_over(orders: Caller, method: str, path: str) -> None:
+    error = orders.refused(method, path, status=422, code="QH911", headers={"Idempotency-Key": "k"})
+
+    assert error["message"] == f"{method} of this path takes no Idempotency-Key"
+
+
 def test_the_header_idempotency_key_sends_each_of_several_once(orders: Caller, engine: Holdfast) -> None:
     batch = [{"payload": n} for n in range(12)]
 

@@ -17,11 +17,11 @@ from starlette.routing import Route
 from holdfast.client import MethodNotAllowedError, NoSuchRouteError
 from holdfast.client._arguments import text
 from holdfast.client._requests import check_name
-from holdfast.dialects import chosen
+from holdfast.dialects import DIALECTS, chosen
 from holdfast.wire.requests import Nothing
 
 from .answering import JsonResponse, error_response
-from .conditions import refuse_conditions
+from .conditions import refuse_conditions, refuse_key
 from .credentials import with_query_key
 from .dialect import Dialect, Refuse, refusal
 from .endpoint import Call, Endpoint
@@ -113,6 +113,8 @@ def handler(endpoint: Endpoint, refuse: Refuse = error_response) -> Handle:
             caller = await service.door.admit(request, endpoint.scope, None if endpoint.anywhere else queue)
             if queue and endpoint.is_strict:
                 check_name(queue)
+            if endpoint.is_strict:
+                refuse_key(request, takes_key=endpoint.takes_idempotency_key)
             refuse_conditions(request, takes_if_match=endpoint.takes_if_match)
             asked = await understood(endpoint, request, service.settings.max_body)
             answer = await endpoint.handler(Call(service, request, caller, asked, queue))
@@ -143,16 +145,20 @@ async def understood(endpoint: Endpoint, request: Request, most: int) -> Any:
     return asked if endpoint.body is None else given
 
 
-def nothing_there(path: str) -> NoSuchRouteError:
-    """The refusal of a path."""
-    return NoSuchRouteError("QH914", "nothing is at this path", f"Got {path[:200]!r}.", "See /docs.")
+def nothing_there(path: str, offered: Iterable[Dialect]) -> NoSuchRouteError:
+    """The refusal of a path; one of a dialect that is not offered could be there."""
+    hint = "See /docs."
+    for dialect in DIALECTS.values():
+        if dialect not in offered and dialect.owns(path):
+            hint = f"The dialect {dialect.name} is off here: HOLDFAST_DIALECTS={dialect.name} offers it."
+    return NoSuchRouteError("QH914", "nothing is at this path", f"Got {path[:200]!r}.", hint)
 
 
 async def refuse_path(request: Request, error: Exception) -> Response:
     """A path or a method that is not there."""
     assert isinstance(error, HTTPException)
     if error.status_code != 405:
-        return refusal(request.scope, nothing_there(request.scope["path"]))
+        return refusal(request.scope, nothing_there(request.scope["path"], request.app.state.dialects))
     allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
     response = refusal(
         request.scope,

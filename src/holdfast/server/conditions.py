@@ -1,4 +1,4 @@
-"""Conditions: what others have changed meanwhile is left alone, and no condition is passed over."""
+"""Conditions: what others have changed meanwhile is left alone, and none is passed over; nor is a key."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from holdfast.client import InvalidRequestError, PreconditionFailedError
 
 ANYTHING = "*"
 NAMES = ("If-Match", "If-Unmodified-Since")
+KEY = "Idempotency-Key"
 TAG = re.compile(r'"[\x21\x23-\x7e\x80-\xff]*"')
 BETWEEN = " \t,"
 
@@ -31,6 +32,17 @@ def refuse_conditions(request: Request, *, takes_if_match: bool) -> None:
                 "It would change, or answer, whatever the condition says.",
                 "If-Match is for PATCH and DELETE of a queue; a schema has expected_version.",
             )
+
+
+def refuse_key(request: Request, *, takes_key: bool) -> None:
+    """Refuse an idempotency key that the route would pass over."""
+    if KEY.lower() in request.headers and not takes_key:
+        raise InvalidRequestError(
+            "QH911",
+            f"{request.method} of this path takes no {KEY}",
+            "It would be done once more if it were asked for once more, whatever the key says.",
+            "It is for sending: POST to the messages of a queue.",
+        )
 
 
 def wanted_tags(request: Request) -> str | None:

@@ -55,6 +55,7 @@ class Endpoint:
     write: Callable[[Any], Any] | None = None  # makes the answer of what the handler returns
     query_key: bool = False  # on loopback a query may have the key as `token`: browsers send no headers
     takes_if_match: bool = False
+    takes_idempotency_key: bool = False
     anywhere: bool = False  # whatever queues the key is for; without a queue in the path, it takes all
 
     @property

@@ -23,7 +23,7 @@ LONGEST_KEY = 190  # of a header: the engine takes 200, and a number may come be
 book = Book("messages")
 
 
-@book.verb(SEND)
+@book.verb(SEND, takes_idempotency_key=True)
 async def send(call: Call[Send]) -> object:
     """Send messages: all of them, or none."""
     messages = call.asked.messages
