@@ -185,6 +185,23 @@ def test_leases_outlive_the_server(serve: Serve, serve_process: ServeProcess, na
         assert here.settle("ack", name, [1])["acked"] == 1
 
 
+def test_a_stream_whose_topic_is_deleted_leaves_no_warning(
+    topics: Topics, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics.queue(name)
+    topics.append(name, 1)
+    with topics.work(name) as stream:
+        stream.jobs(1)
+        topics.ok("DELETE", f"/v0/topics/{name}")
+
+        assert stream.of("error").data["code"] == 404
+        assert stream.next() is None
+
+    # What the stream held is given back before it ends, beside it: a request later that has been tried.
+    topics.queue(name)
+    assert [record.getMessage() for record in caplog.records if record.name == "holdfast.server"] == []
+
+
 @pins(87)
 @pytest.mark.parametrize(
     ("again", "code", "reason"), [(None, 404, "topic_not_found"), ("log", 409, "not_a_queue")]

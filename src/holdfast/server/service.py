@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from holdfast.client import Delivery, HoldfastError, UnavailableError
+from holdfast.client import Delivery, HoldfastError, QueueNotFoundError, UnavailableError
 
 from .auth import Door
 from .bulletin import Bulletin
@@ -211,6 +211,8 @@ class Service:
             try:
                 await self.settlements.settle(verb, queue, token, ids, options=AT_ONCE[verb])
                 return
+            except QueueNotFoundError:
+                return  # nor is anything left to be released
             except (HoldfastError, psycopg.Error) as error:
                 if unavailable(error) is None:
                     logger.warning("messages of %s were not released: %s", queue, said(error))
