@@ -26,8 +26,9 @@ def test_a_queue_is_made_once(http: Caller, engine: Holdfast) -> None:
 def test_a_queue_with_another_configuration_is_not_made_again(http: Caller, engine: Holdfast) -> None:
     engine.create_queue("orders", {"max_deliveries": 3})
 
-    http.refused("PUT", ORDERS, {"max_deliveries": 4}, status=409, code="QH102")
+    error = http.refused("PUT", ORDERS, {"max_deliveries": 4, "ttl": 60}, status=409, code="QH102")
 
+    assert error["detail"] == "max_deliveries is 3, not 4. ttl is the default, not 60."
     assert engine.queues()[0].config == {"max_deliveries": 3}
 
 

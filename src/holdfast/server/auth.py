@@ -47,10 +47,10 @@ FIND = (
     b"from unnest(%s::bytea[]) with ordinality h(hash, nth), lateral holdfast.find_key(h.hash) k"
 )
 HAS_KEYS = b"select holdfast.has_keys()"
-ENDED = "It is revoked or has expired; or there was none, and now there are keys."
+ENDED = "It is revoked, has expired or got another secret; or there was none, and now there are keys."
 OTHER_KEY = (
     "Ask who runs the server for another: holdfast key list --all shows what became of this one, "
-    "by how it begins, and holdfast key create makes a key."
+    "by how it begins (a key that was rotated begins otherwise now), and holdfast key create makes a key."
 )
 LOG_IN = (
     b"select holdfast.begin_login(hash => %s, token => %s, lasts => make_interval(secs => %s)) is not null"
@@ -234,7 +234,7 @@ class Door:
         pause = self._tries.take(address)
         if pause is None:
             return UnauthorizedError(
-                "QH920", "the API key is not valid", "It is unknown, revoked or expired.", OTHER_KEY
+                "QH920", "the API key is not valid", "It is unknown, revoked, expired or was replaced.", OTHER_KEY
             )
         error = TooManyRequestsError(
             "QH922", "too many wrong keys", f"They came from {address}.", "Wait as long as Retry-After says."

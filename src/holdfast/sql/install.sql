@@ -1704,6 +1704,14 @@ begin
 end $$;
 comment on function holdfast._create_queue is 'Make a queue whose name and configuration were checked; false: it is there';
 
+create or replace function holdfast._config_difference(there jsonb, wanted jsonb) returns text language sql immutable
+as $$
+  select string_agg(format('%s is %s, not %s.', f, coalesce(left((there -> f)::text, 100), 'the default'), coalesce(left((wanted -> f)::text, 100), 'the default')), ' ' order by f)
+  from (select jsonb_object_keys(there || wanted) as f) fields
+  where there -> f is distinct from wanted -> f
+$$;
+comment on function holdfast._config_difference is 'Which fields of a configuration are others than was thought';
+
 create or replace function holdfast.create_queue(queue text, config jsonb default '{}') returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -1724,7 +1732,7 @@ begin
   select q.config into v_there from holdfast.queue q where q.name = create_queue.queue;
   if v_config <> '{}' and v_there is distinct from v_config then
     perform holdfast._fail('QH102', format('queue "%s" exists with another configuration', create_queue.queue),
-      format('It has %s.', v_there), 'Change it with holdfast.configure_queue.');
+      holdfast._config_difference(v_there, v_config), 'Change it with holdfast.configure_queue.');
   end if;
   return false;
 end $$;
@@ -7601,7 +7609,7 @@ begin
     and not exists (select from holdfast.lane o where o.queue_id = q.id and o.id <> l.id);
   if not found then
     perform holdfast._queue(_log_lane.queue);
-    perform holdfast._fail('QH603', format('"%s" is no log', _log_lane.queue),
+    perform holdfast._fail('QH603', format(case when or_queue then '"%s" has several sequences' else '"%s" is no log' end, _log_lane.queue),
       case when or_queue then 'It is a queue with several lanes, each with its own sequence.' else 'It is a queue: its messages end when they are acked.' end,
       'Look at its messages with holdfast.browse; make a log with {"kind": "log"}.');
   end if;
@@ -10060,7 +10068,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '85286d999490e7847bcb8bb1ffd1713e62bf7d86ddd408bb688f253e4f590151', false);
+values (0, 'functions', '9fd21f95abecf5f1e9fd773ac80d33b5e164864420eb91946cb73ccde5906e31', false);
 \else
 do $install$
 begin
@@ -10084,7 +10092,7 @@ begin
             (15, 'fe56e6e2bae0fc1aeb4d6087bc723d295e0d5c13e2e9576128fae84c8b63abe5'),
             (16, '0c7f711442b3598385b0e6cdd922e03dfb5af341ccb0649e4a9f8c46eba1e211'),
             (17, 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923dfcd20ae6'),
-            (0, '85286d999490e7847bcb8bb1ffd1713e62bf7d86ddd408bb688f253e4f590151')
+            (0, '9fd21f95abecf5f1e9fd773ac80d33b5e164864420eb91946cb73ccde5906e31')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

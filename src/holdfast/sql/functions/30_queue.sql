@@ -373,6 +373,14 @@ begin
 end $$;
 comment on function holdfast._create_queue is 'Make a queue whose name and configuration were checked; false: it is there';
 
+create or replace function holdfast._config_difference(there jsonb, wanted jsonb) returns text language sql immutable
+as $$
+  select string_agg(format('%s is %s, not %s.', f, coalesce(left((there -> f)::text, 100), 'the default'), coalesce(left((wanted -> f)::text, 100), 'the default')), ' ' order by f)
+  from (select jsonb_object_keys(there || wanted) as f) fields
+  where there -> f is distinct from wanted -> f
+$$;
+comment on function holdfast._config_difference is 'Which fields of a configuration are others than was thought';
+
 create or replace function holdfast.create_queue(queue text, config jsonb default '{}') returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -393,7 +401,7 @@ begin
   select q.config into v_there from holdfast.queue q where q.name = create_queue.queue;
   if v_config <> '{}' and v_there is distinct from v_config then
     perform holdfast._fail('QH102', format('queue "%s" exists with another configuration', create_queue.queue),
-      format('It has %s.', v_there), 'Change it with holdfast.configure_queue.');
+      holdfast._config_difference(v_there, v_config), 'Change it with holdfast.configure_queue.');
   end if;
   return false;
 end $$;

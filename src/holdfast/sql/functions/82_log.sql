@@ -42,7 +42,7 @@ begin
     and not exists (select from holdfast.lane o where o.queue_id = q.id and o.id <> l.id);
   if not found then
     perform holdfast._queue(_log_lane.queue);
-    perform holdfast._fail('QH603', format('"%s" is no log', _log_lane.queue),
+    perform holdfast._fail('QH603', format(case when or_queue then '"%s" has several sequences' else '"%s" is no log' end, _log_lane.queue),
       case when or_queue then 'It is a queue with several lanes, each with its own sequence.' else 'It is a queue: its messages end when they are acked.' end,
       'Look at its messages with holdfast.browse; make a log with {"kind": "log"}.');
   end if;
