@@ -141,6 +141,8 @@ def test_numbers_are_clamped(topics: Topics, name: str, field: str, given: int, 
         {"lease_ms": -1},
         {"lease_ms": "30000"},
         {"durability": "paper"},
+        {"durability": "memory", "durable": True},
+        {"durability": "fsync", "durable": False},
         {"discard": "new"},
         {"colour": "red"},
         {"ttl_ms": 10**30},
@@ -167,7 +169,8 @@ def test_what_cannot_be_is_refused_and_makes_nothing(
         ({"durability": "disk"}, "disk", "durable"),
         ({"durability": "memory"}, "memory", "fast"),
         ({"durability": "ephemeral"}, "ephemeral", "fast"),
-        ({"durability": "memory", "durable": True}, "memory", "fast"),
+        ({"durability": "fsync", "durable": True}, "fsync", "durable"),
+        ({"durability": "memory", "durable": False}, "memory", "fast"),
     ],
 )
 def test_the_durability_class_decides_how_sends_commit(

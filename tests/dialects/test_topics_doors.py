@@ -34,7 +34,8 @@ def test_a_server_on_loopback_offers_what_it_is_told_else_all(
 
     assert (http.client.get("/v0/topics").status_code == 200) is there
     if not there:
-        http.refused("GET", "/v0/topics", status=404, code="QH914")
+        error = http.refused("GET", "/v0/topics", status=404, code="QH914")
+        assert error["hint"] == "The dialect topics is off here: HOLDFAST_DIALECTS=topics offers it."
 
 
 def test_elsewhere_a_server_offers_none_unless_told(database_url: str, engine: Holdfast) -> None:
@@ -129,10 +130,11 @@ def test_a_key_that_only_sends_makes_no_topic(serve: Serve, engine: Holdfast, na
     eventually(lambda: http.client.get("/v0/topics").status_code == 401, what="the server is closed")
 
     with Topics(http.address, key=key) as sender:
-        sender.refused(
+        error = sender.refused(
             "POST", f"/v0/topics/{name}", {"records": [{"data": 1}]}, status=404, code="topic_not_found"
         )
 
+    assert error["detail"]["reason"].endswith("both take a key with the scope admin.")
     assert engine.queues() == []
 
 
@@ -245,9 +247,63 @@ def test_a_queue_with_several_lanes_cannot_be_read_on(
     topics.queue(name)
     holdfast.send(name, 1, priority=5)
 
-    topics.refused("POST", f"/v0/topics/{name}/diff", {}, status=409, code="topic_exists_incompatible")
+    for path, body in ((f"/v0/topics/{name}/diff", {}), ("/v0/watch", {"topics": {name: {}}})):
+        error = topics.refused("POST", path, body, status=409, code="topic_exists_incompatible")
+        assert error["message"] == f'"{name}" has several sequences'
 
     assert topics.get(name)["count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"type": "stream"}, "Got 'stream'. It takes log, queue."),
+        ({"type": "queue", "dead_letter": "SELF"}, "dead_letter takes another topic than this one."),
+        ({"dead_letter": "a b", "type": "queue"}, "dead_letter takes the name of a topic, or null for none."),
+        ({"cap_records": 2**60}, "cap_records takes 1 to 1,000,000,000,000."),
+        ({"cap_records": 2**60, "discard": "reject"}, "cap_records takes 1 to 1,000,000,000."),
+        ({"ttl_ms": 2**60}, "It takes at most 3153600000000, 100 years."),
+        ({"colour": "red"}, "docs/dialects/topics.md, in Holdfast's documentation, describes this API."),
+    ],
+)
+def test_what_a_field_takes_is_told_in_the_words_of_the_dialect(
+    topics: Topics, name: str, config: dict[str, Any], told: str
+) -> None:
+    wanted = {field: name if value == "SELF" else value for field, value in config.items()}
+
+    error = topics.refused("PUT", f"/v0/topics/{name}", wanted, status=400, code="invalid_request")
+
+    assert told in error["detail"].values()
+
+
+def test_errors_of_the_engine_are_told_in_the_words_of_the_dialect(topics: Topics, name: str) -> None:
+    topics.put(name, type="queue", cap_records=1, discard="reject")
+    topics.append(name, 1)
+
+    named = topics.refused("PUT", "/v0/topics/a b", {}, status=400, code="invalid_request")
+    missing = topics.refused("GET", "/v0/topics/nowhere", status=404, code="topic_not_found")
+    full = topics.refused(
+        "POST", f"/v0/topics/{name}", {"records": [{"data": 2}]}, status=422, code="topic_full"
+    )
+    filled = topics.refused(
+        "DELETE", f"/v0/topics/{name}?if_empty=true", status=409, code="topic_not_empty"
+    )
+
+    assert (named["message"], named["detail"]["hint"]) == (
+        "invalid topic name",
+        "A name has 1 to 200 characters out of A-Z a-z 0-9 . _ : -",
+    )
+    assert missing["detail"] == {
+        "reason": "A topic is made by PUT, or by the first POST; both take a key with the scope admin."
+    }
+    assert full["detail"] == {
+        "reason": "It holds 1 of at most 1 records; 1 more do not fit.",
+        "hint": "Send again later, or raise cap_records.",
+    }
+    assert filled["detail"] == {
+        "reason": "There are records in it.",
+        "hint": "Delete them first, or the topic without if_empty.",
+    }
 
 
 @pytest.mark.parametrize("options", [{}, {"idempotency_key": "k"}])

@@ -21,7 +21,7 @@ from holdfast.client import (
     UnsupportedMediaError,
 )
 
-from .wording import listing, members, plain
+from .wording import NO_CHOICE, choices, listing, members, plain
 
 JSON = "application/json"
 GZIP_WINDOW = 16 + zlib.MAX_WBITS
@@ -173,8 +173,10 @@ def invalid(error: msgspec.ValidationError, where: str, kind: Any, given: Given)
     what, place = (found["what"], found["where"]) if found else (str(error), "")
     if named := NAMED.search(what):
         return refused_name(named["name"], place, where == QUERY, members(kind, place), given)
-    detail = plain(what, place, as_text=where == QUERY)
-    return refused_field(place or f"the {where}", f"{detail}.")
+    detail = f"{plain(what, place, as_text=where == QUERY)}."
+    if what.startswith(NO_CHOICE):
+        detail += f" {listing(choices(kind, place))}"
+    return refused_field(place or f"the {where}", detail)
 
 
 def refused_name(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -42,6 +42,7 @@ OTHER_KIND = re.compile(r"Expected `(?P<kinds>[^`]+)`, got `(?P<got>\w+)`")
 BOUND = re.compile(r"Expected `\w+` (?P<sign>[<>]=) (?P<bound>-?[0-9.]+)")
 LENGTH = re.compile(r"Expected `(?P<kind>\w+)` of length (?P<sign>[<>]=) (?P<bound>\d+)")
 PATTERN = re.compile(r"Expected `str` matching regex '(?P<pattern>.*)'", re.DOTALL)
+NO_CHOICE = "Invalid enum value"
 SIGNS = {"<=": "at most", ">=": "at least"}
 
 
@@ -49,6 +50,8 @@ def plain(said: str, place: str, *, as_text: bool) -> str:
     """What is wrong with a value; as_text: in a query, where all is text."""
     if said in SAID:
         return SAID[said]
+    if said.startswith(NO_CHOICE):
+        return f"Got{said.removeprefix(NO_CHOICE)}"
     if found := OTHER_KIND.fullmatch(said):
         return other_kind(found["kinds"].split(" | "), found["got"], as_text=as_text)
     if found := BOUND.fullmatch(said):
@@ -86,6 +89,15 @@ def members(kind: Any, place: str) -> tuple[Sequence[str], Sequence[str]]:
         kind = next(each for each in parts(hint) if hasattr(each, "__struct_fields__"))
     fields = msgspec.structs.fields(kind)
     return [field.encode_name for field in fields], [field.encode_name for field in fields if field.required]
+
+
+def choices(kind: Any, place: str) -> list[str]:
+    """The words that a field takes, where it takes some and no others."""
+    for name in re.findall(r"[^.\[\]]+", place):
+        holder = next((each for each in parts(kind) if hasattr(each, "__struct_fields__")), None)
+        found = msgspec.structs.fields(holder) if holder is not None else ()
+        kind = next((field.type for field in found if field.encode_name == name), kind)
+    return [word for each in parts(kind) if get_origin(each) is Literal for word in get_args(each)]
 
 
 def parts(hint: Any) -> list[Any]:

@@ -22,6 +22,8 @@ JITTER_MS = (0, 5_000)
 PRIORITY = (-1_000, 1_000)
 MOST_DELIVERIES = 1_000
 LONGEST_WINDOW_MS = 7 * 86_400_000
+LONGEST_TTL_YEARS = {"queue": 10, "log": 100}
+YEAR_MS = 365 * 86_400_000
 ON_DISK = ("disk", "fsync")
 
 Config = dict[str, Any]
@@ -52,7 +54,9 @@ def merged(base: Config, given: TopicConfig) -> Config:
     """A configuration after a change, every number within its bounds; what cannot be is refused."""
     named = {name: value for name in DEFAULTS if (value := getattr(given, name)) is not msgspec.UNSET}
     config = base | named
-    if "durable" in named and "durability" not in named:
+    if "durable" in named and named["durable"] != (named.get("durability", config["durability"]) == "fsync"):
+        if "durability" in named:
+            raise refused("durable", 'It is another word for the durability "fsync", which is named too.')
         config["durability"] = "fsync" if named["durable"] else "disk"
     config["durable"] = config["durability"] == "fsync"
     config["lease_ms"] = clamped(config["lease_ms"], LEASE_MS)
@@ -73,6 +77,9 @@ def check(config: Config) -> None:
         raise refused(
             "cap_records", 'A queue drops no job to make room; with discard "reject" it is a limit.'
         )
+    years = LONGEST_TTL_YEARS[config["type"]]
+    if config["ttl_ms"] > years * YEAR_MS:
+        raise refused("ttl_ms", f"It takes at most {years * YEAR_MS}, {years} years.")
     if config["max_deliveries"] > MOST_DELIVERIES:
         raise refused("max_deliveries", f"It takes at most {MOST_DELIVERIES}; 0 is no limit.")
     if config["idempotency_window_ms"] > LONGEST_WINDOW_MS:

@@ -7,6 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from holdfast.client import HoldfastError, RequestError
+from holdfast.server.advice import advice
 from holdfast.server.answering import JsonResponse, error_response, known
 
 Said = tuple[int, str]  # status and code
@@ -37,8 +38,35 @@ SAID: dict[str, Said] = {
     "QH931": INTERNAL,
     "QH932": (503, "not_ready"),
 }
+OF_NATIVE = "See /docs"
 SHUTTING_DOWN = "the server is shutting down"
-ABOUT_TOPICS = ("QH101", "QH105", "QH109", "QH209", "QH602")  # in whose messages a queue is a topic
+ABOUT_TOPICS = ("QH101", "QH103", "QH105", "QH109", "QH209", "QH602")  # in whose messages a queue is a topic
+MADE = "A topic is made by PUT, or by the first POST; both take a key with the scope admin."
+SEE = "docs/dialects/topics.md, in Holdfast's documentation, describes this API."
+# What the engine says of queues and their settings, as it is said of topics.
+REASONS = {
+    "QH101": MADE,
+    "QH109": "There are records in it.",
+    "QH603": "Messages of another priority were sent to it natively, and have numbers of their own.",
+}
+HINTS = {
+    "QH101": None,  # it is about queues
+    "QH109": "Delete them first, or the topic without if_empty.",
+    "QH602": None,
+    "QH603": "Claim its jobs, or look at them with the native API.",
+}
+WORDS = (
+    ("messages (max_depth)", "records"),
+    ("messages[", "records["),
+    ("max_depth", "cap_records"),
+    (" (max_payload in its configuration)", ""),
+    ("This queue", "This topic"),
+    ("the name of a queue, or false for none", "the name of a topic, or null for none"),
+    ("another queue than", "another topic than"),
+    ("retention.count", "cap_records"),
+    ("of queue", "of topic"),
+    ("to queue", "to topic"),
+)
 CARRIED = {429: "retry-after", 503: "retry-after", 401: "www-authenticate"}  # headers, by status
 
 
@@ -51,18 +79,32 @@ def said(error: HoldfastError) -> Said:
 
 def message(error: HoldfastError) -> str:
     """What an error says to people."""
-    text = error.message or error.name
+    text = in_words(error.message or error.name)
     return text.replace("queue ", "topic ", 1) if error.code in ABOUT_TOPICS else text
 
 
 def detail(error: HoldfastError) -> dict[str, Any]:
     """What else is known of an error."""
-    found: dict[str, Any] = {"reason": error.detail} if error.detail else {}
-    if isinstance(error, RequestError):
-        # Others speak of SQL.
-        found |= {"hint": error.hint} if error.hint else {}
-        found |= {"retry_after_ms": 1000 * error.retry_after} if error.retry_after else {}
+    reason = REASONS.get(error.code) or in_words(error.detail)
+    hint = HINTS[error.code] if error.code in HINTS else in_words(error.hint)
+    found: dict[str, Any] = {"reason": reason} if reason else {}
+    if hint and not names_functions(hint):
+        found["hint"] = SEE if OF_NATIVE in hint else hint
+    if isinstance(error, RequestError) and error.retry_after:
+        found["retry_after_ms"] = 1000 * error.retry_after
     return found
+
+
+def in_words(text: str | None) -> str:
+    """What the engine says, with the words of the topics page."""
+    for word, ours in WORDS:
+        text = (text or "").replace(word, ours)
+    return text or ""
+
+
+def names_functions(hint: str) -> bool:
+    """Whether a hint is about SQL."""
+    return advice(hint) != hint or "holdfast." in hint
 
 
 def refuse(error: Exception) -> Response:

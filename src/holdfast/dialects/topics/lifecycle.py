@@ -19,6 +19,7 @@ from holdfast.server.callers import EVERY_QUEUE, require
 from holdfast.server.endpoint import ADMIN, READ, Book, Call
 
 from . import configs
+from .errors import MADE
 from .requests import Dropping, Listing, TopicConfig
 from .values import TOPIC, TOPICS, performance
 
@@ -89,7 +90,7 @@ async def changed(call: Call[TopicConfig]) -> configs.Config:
 
 def not_there(topic: str) -> HoldfastError:
     """There is no such topic."""
-    return QueueNotFoundError("QH101", f'topic "{topic}" does not exist', "Topics are made by PUT, or POST.")
+    return QueueNotFoundError("QH101", f'topic "{topic}" does not exist', MADE)
 
 
 @book.add("GET", TOPIC, READ)

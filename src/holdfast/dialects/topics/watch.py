@@ -90,6 +90,8 @@ async def watch(call: Call[Watch]) -> object:
         if await config_of(call, topic) is None:
             raise not_there(topic)
         extent = await call.service.numbers.extent(topic)
+        if extent.kind == "queue":
+            await call.service.engine.read(topic, 0, limit=1)  # refused where the stream would be
         topics[topic] = {
             "from_seq": extent.last_seq if begin.tail else begin.from_seq,
             "head_seq": extent.last_seq,
