@@ -16,7 +16,7 @@ MOMENTARY = ("53", "55P03", "57014")
 HELD_UP = "55P03"
 NO_CONNECTION = (PoolTimeout, PoolClosed, TooManyRequests)
 
-AGAIN = "Ask again; with an idempotency key a message is not sent twice."
+AGAIN = "Ask again; with an idempotency key nothing is sent again while the first message lives."
 
 
 def is_gone(error: BaseException) -> bool:

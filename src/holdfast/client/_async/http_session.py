@@ -192,7 +192,7 @@ def reached(url: str) -> Iterator[None]:
             "QH932",
             f"the connection to {url} was lost",
             f"{said(error)}. Whether the request took effect is not known.",
-            "Ask again; with an idempotency key a message is not sent twice.",
+            "Ask again; with an idempotency key nothing is sent again while the first message lives.",
         ) from error
 
 

@@ -33,9 +33,9 @@ async def readyz(call: Call[None]) -> object:
 
 @book.add("GET", "/metrics", READ)
 async def metrics(call: Call[None]) -> Response:
-    """What the server counts and measures, and the figures of queues, for Prometheus.
+    """What the server counts and measures, and the figures of all queues, for Prometheus: for a key of all.
 
-    In its text format, or as OpenMetrics if that is accepted.
+    In its text format, or as OpenMetrics if that is accepted. It takes a key that reads all queues.
     """
     service = call.service
     await service.figures.refresh()
