@@ -112,9 +112,12 @@ from tests.dialects.conftest import At
 from tests.dialects.pins import claimed, listed, pinned, pins, verdicts
 from tests.dialects.seeds import page
 from tests.dialects.topics import Json, Topics
-from tests.docs.pages import DOCS
+from tests.docs.pages import DOCS, blocks
 
 # The requests of the page, as they stand there.
+STEP = re.compile(r"(?P<commands>(?:(?!# ).*\n)+)# (?P<promise>.*)\n")  # what is typed, and what it prints
+MARK = "\x1e"
+
 CREATE = """\
 curl -X PUT $TOPICS/v0/topics/transcode \\
 -H 'content-type: application/json' \\
@@ -369,3 +372,31 @@ def test_the_example_of_the_documentation_runs(topics: Topics, typed: Typed) -> 
     put, post, claim, ack = [typed(command) for command in commands]
 
     assert (put["created"], post["seqs"], claim["count"], ack["acked"]) == (True, [1], 1, 1)
+
+
+def test_every_command_of_the_documentation_answers_as_it_says(topics: Topics) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    steps = [
+        (step["commands"], step["promise"])
+        for language, block in blocks(DOCS / "dialects" / "topics.md")
+        if language == "sh"
+        for step in STEP.finditer(block)
+    ]
+    page = "".join(f"{commands}\nprintf '\\n{MARK}\\n'\n" for commands, _ in steps)
+
+    done = subprocess.run(
+        [bash, "-us"],
+        input=f"curl() {{ command curl -s \"$@\"; }}\n{page}",
+        env={"PATH": os.environ["PATH"], "TOPICS": topics.address},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    printed = [part.strip() for part in done.stdout.split(MARK)[:-1]]
+    assert (len(printed), done.stderr) == (len(steps), "")
+    assert len(steps) >= 15
+    for (commands, promise), line in zip(steps, printed, strict=True):
+        assert re.fullmatch(".*".join(map(re.escape, promise.split("…"))), line), (commands, promise, line)

@@ -16,7 +16,7 @@ from holdfast.dialects.topics.errors import SAID
 from holdfast.server.settings import Settings
 from tests.dialects.pins import pins
 from tests.dialects.topics import Topics
-from tests.docs.pages import DOCS, ROOT, quoted, rows, sections
+from tests.docs.pages import DOCS, ROOT, prose, quoted, rows, sections
 from tests.fix_http import Caller, Serve, ServeProcess, served
 from tests.waiting import eventually
 
@@ -247,7 +247,11 @@ def test_a_queue_with_several_lanes_cannot_be_read_on(
     topics.queue(name)
     holdfast.send(name, 1, priority=5)
 
-    for path, body in ((f"/v0/topics/{name}/diff", {}), ("/v0/watch", {"topics": {name: {}}})):
+    refused: list[tuple[str, Any]] = [
+        (f"/v0/topics/{name}/diff", {}),
+        ("/v0/watch", {"topics": {name: {}}}),
+    ]
+    for path, body in refused:
         error = topics.refused("POST", path, body, status=409, code="topic_exists_incompatible")
         assert error["message"] == f'"{name}" has several sequences'
 
@@ -379,3 +383,14 @@ def test_the_documentation_has_every_route_with_its_scope() -> None:
         f"{endpoint.method} {endpoint.path.replace('{queue}', '{topic}')}": endpoint.scope
         for endpoint in DIALECTS["topics"].endpoints
     }
+
+
+def test_the_documentation_has_every_field_of_a_request() -> None:
+    text = prose((DOCS / "dialects" / "topics.md").read_text(encoding="utf-8"))
+    told = {word for row in rows(sections(text, 2)["Requests and answers"]) for word in quoted(row[0])}
+    told |= {word for row in rows(sections(text, 2)["Routes"]) for word in quoted(row[-1])}
+
+    kinds = {kind for one in DIALECTS["topics"].endpoints for kind in (one.body, one.query) if kind}
+    fields = {name for kind in kinds for name in kind.__struct_fields__}
+    assert fields - told <= {"token", "if_empty"}
+    assert "?if_empty=true" in told

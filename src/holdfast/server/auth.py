@@ -234,7 +234,7 @@ class Door:
         pause = self._tries.take(address)
         if pause is None:
             return UnauthorizedError(
-                "QH920", "the API key is not valid", "It is unknown, revoked, expired or was replaced.", OTHER_KEY
+                "QH920", "the API key is not valid", "It is unknown, revoked, expired or replaced.", OTHER_KEY
             )
         error = TooManyRequestsError(
             "QH922", "too many wrong keys", f"They came from {address}.", "Wait as long as Retry-After says."
