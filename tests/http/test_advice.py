@@ -1,4 +1,4 @@
-"""What to do is told in requests: hints of errors, and remedies of `why`."""
+"""What to do is told in requests: hints of errors, and remedies of `why`; to the Python client, in verbs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, HttpHoldfast
+from holdfast.client import QueueNotFoundError
+from holdfast.client._hints import in_verbs
 from holdfast.migrate import SQL_ROOT
 from holdfast.server.advice import advice
 from tests.fix_http import Caller
@@ -55,3 +57,32 @@ def test_hints_and_remedies_come_as_requests(http: Caller, engine: Holdfast) -> 
     assert [each["remedy"] for each in findings if each["finding"] == "paused"] == [
         "Resume it: POST /v1/queues/orders/resume."
     ]
+
+
+@pytest.mark.parametrize(
+    ("hint", "expected"),
+    [
+        ("Create it with PUT /v1/queues/{queue}, or", "Create it with create_queue, or"),
+        ("Change it with PATCH /v1/queues/{queue}.", "Change it with configure_queue."),
+        ("GET /v1/keys lists them.", "keys lists them."),
+        ("Resume it: POST /v1/queues/a%20b/resume.", "Resume it: resume_queue('a b')."),
+        ("GET /v1/queues/q/messages?state=dead", "browse('q', state='dead')"),
+        ('POST /v1/queues/q/unblock with {"key": "a", "how": "skip"}.', "unblock('q', key='a', how='skip')."),
+        ('Say PATCH /v1/queues/q with {"shards": 4}.', "Say configure_queue('q', {'shards': 4})."),
+        ("POST /v1/repair", "repair"),
+        ("GET /v1/nothing", "GET /v1/nothing"),
+        ("Ask again.", "Ask again."),
+        (None, None),
+    ],
+)
+def test_a_request_becomes_a_verb_for_those_who_call_from_python(
+    hint: str | None, expected: str | None
+) -> None:
+    assert in_verbs(hint) == expected
+
+
+def test_hints_come_as_verbs_to_the_client(http: Caller) -> None:
+    with HttpHoldfast(http.address) as client, pytest.raises(QueueNotFoundError) as refused:
+        client.claim("nowhere")
+
+    assert refused.value.hint == "Create it with create_queue, or check the spelling."

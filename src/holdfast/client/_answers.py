@@ -11,6 +11,7 @@ from holdfast.wire.answers import Answer, Single
 from holdfast.wire.routes import ROUTES
 
 from ._errors import HoldfastError, RequestError, UnexpectedAnswerError, make_error
+from ._hints import in_verbs
 from ._types import Delivery
 
 SHOWN = 200  # characters of a strange answer
@@ -62,7 +63,7 @@ def read_refusal(status: int, retry_after: str | None, data: bytes) -> HoldfastE
         told = msgspec.json.decode(data, type=RefusalDocument).error
     except (msgspec.DecodeError, UnicodeDecodeError):
         return strange_answer(status, data)
-    error = make_error(told.code, told.message, told.detail, told.hint)
+    error = make_error(told.code, told.message, told.detail, in_verbs(told.hint))
     if isinstance(error, RequestError) and retry_after is not None and retry_after.isdigit():
         error.retry_after = int(retry_after)
     return error
