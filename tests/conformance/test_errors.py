@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from holdfast import ERRORS, AsyncHoldfast, HoldfastError, NewMessage, TooManyLimitersError
+from holdfast.client._hints import in_verbs
 from holdfast.server.advice import advice
 from tests.conformance.conftest import MakeQueue, World
 from tests.conformance.scenarios import LONG, SCENARIOS, SOON, Scenario
@@ -31,9 +32,9 @@ async def told(scenario: Scenario, client: AsyncHoldfast, queue: str) -> tuple[s
     return tuple(text and re.sub(r"\d{10,}", "ID", text.replace(queue, "QUEUE")) for text in texts)
 
 
-def in_requests(text: str | None) -> str | None:
-    """What is told, in the words of HTTP, whichever door has told it."""
-    return text and advice(text)
+def as_verbs(text: str | None) -> str | None:
+    """What is told, in the words of the client over HTTP, whichever door has told it."""
+    return text and in_verbs(advice(text))
 
 
 @pytest.mark.parametrize("code", SCENARIOS)
@@ -46,8 +47,8 @@ async def test_each_code_raises_its_own_exception_and_tells_the_same(
     assert all(found)
     if code not in OTHER_LIMITS:
         async with AsyncHoldfast(world.database_url) as plain:
-            wanted = [in_requests(text) for text in await told(SCENARIOS[code], plain, await make_queue())]
-        different = [place for place, text in enumerate(found) if in_requests(text) != wanted[place]]
+            wanted = [as_verbs(text) for text in await told(SCENARIOS[code], plain, await make_queue())]
+        different = [place for place, text in enumerate(found) if as_verbs(text) != wanted[place]]
         assert different == [] or (different == [DETAIL] and code in OTHER_DETAIL)
 
 
