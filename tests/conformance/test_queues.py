@@ -41,7 +41,7 @@ async def test_a_queue_that_is_there_with_another_configuration_is_refused(
         "QH102",
         f'queue "{name}" exists with another configuration',
     )
-    assert caught.value.detail == 'It has {"max_deliveries": 3}.'
+    assert caught.value.detail == "max_deliveries is 3, not 4."
     assert caught.value.hint
 
 
