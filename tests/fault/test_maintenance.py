@@ -69,6 +69,7 @@ def maintain(crew: Crew, statements: list[str], *, seconds: float, at_least: int
     return done
 
 
+@pytest.mark.verify
 def test_maintenance_under_load_loses_nothing(crew: Crew) -> None:
     crew.tolerated = LOCKED_OUT
     crew.hire(producers=2, consumers=2, movers=1)

@@ -81,6 +81,7 @@ def test_a_deaf_and_dropping_network_loses_nothing_for_a_minute(crew: Crew, prox
     assert figures.sent > 500
 
 
+@pytest.mark.verify
 def test_cancelled_statements_and_terminated_sessions_leave_nothing_half_done(crew: Crew) -> None:
     crew.hire(producers=2, consumers=2, movers=2)
     crew.wait_for_traffic()

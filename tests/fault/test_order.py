@@ -31,6 +31,7 @@ def kill_workers(crew: Crew, *, times: int, every: float) -> None:
         crew.kill_one()
 
 
+@pytest.mark.verify
 def test_killed_workers_keep_lines_in_order(crew: Crew) -> None:
     crew.hire_liners(liners=2, consumers=2, lease=0.3)
     crew.wait_for_traffic()

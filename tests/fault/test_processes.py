@@ -70,6 +70,7 @@ def test_killed_workers_lose_nothing_for_a_minute(crew: Crew, config: dict[str, 
     assert figures.acked > 1000
 
 
+@pytest.mark.verify
 def test_killed_workers_never_see_a_message_more_often_than_max_deliveries(crew: Crew) -> None:
     crew.configure({"max_deliveries": 2, "dead_letter": "work.dlq"})
     crew.hire(producers=2, consumers=3, movers=0, lease=0.3)

@@ -124,6 +124,7 @@ def test_a_deaf_network_does_not_hang_the_server(far: Caller, proxy: Proxy) -> N
     comes_back(far)
 
 
+@pytest.mark.verify
 def test_a_deaf_network_that_drops_what_it_held_back_does_no_harm(far: Caller, proxy: Proxy) -> None:
     proxy.deafen()
     assert status(far) == 503

@@ -19,7 +19,7 @@ from tests.property.engine import Engine
 from tests.property.machine import run_machine
 
 QUICK = settings(
-    max_examples=300,
+    max_examples=150,
     stateful_step_count=40,
     derandomize=True,
     deadline=None,
