@@ -24,6 +24,7 @@ T = TypeVar("T")
 took: ContextVar[float] = ContextVar("took", default=0.0)  # seconds that the last statement here took
 
 DROP = b"select holdfast.drop_queue(%s, %s)"
+DEFAULTS = b"select holdfast.configure_defaults(%s::jsonb)"
 CONFIGURE = b"select holdfast.configure_queue(%s, %s::jsonb)"
 
 
@@ -73,6 +74,12 @@ class Engine(AsyncSqlVerbs):
         """configure_queue within a transaction; returns what is in force."""
         with explained("configure_queue"):
             rows = await run(connection, CONFIGURE, [queue, change], scalar(Raw), as_it_is)
+        return rows[0]
+
+    async def configured_defaults(self, connection: AsyncConnection[Any], change: str) -> Raw:
+        """configure_defaults within a transaction; returns what is in force."""
+        with explained("configure_defaults"):
+            rows = await run(connection, DEFAULTS, [change], scalar(Raw), as_it_is)
         return rows[0]
 
     async def dropped(self, connection: AsyncConnection[Any], queue: str, if_empty: bool) -> bool:

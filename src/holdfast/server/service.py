@@ -17,6 +17,7 @@ import psycopg
 
 from holdfast.client import Delivery, HoldfastError, QueueNotFoundError, UnavailableError
 
+from .annotations import Annotations
 from .auth import Door
 from .bulletin import Bulletin
 from .claims import Desks
@@ -24,6 +25,7 @@ from .coalesce import Coalescer
 from .configs import Configs
 from .counts import Counts
 from .engine import Engine
+from .entries import Entries
 from .figures import Figures
 from .holdings import Holdings
 from .limits import Limits
@@ -79,6 +81,8 @@ class Service:
         self.holdings = Holdings(self.engine, self.settlements)
         self.counts = Counts(self.engine)
         self.numbers = Numbers(self.engine)
+        self.entries = Entries(self.engine)
+        self.annotations = Annotations(self.engine)
         self.removals = Removals(self.engine, self.numbers)
         self.tails = Tails(self.engine, self.numbers, notified=settings.listen)
         self.bulletin = (

@@ -1,0 +1,18 @@
+"""The queue-ti dialect, /api/messages: topics that are queues, messages by UUID, settled without a token."""
+
+from __future__ import annotations
+
+from holdfast.server.dialect import Dialect
+
+from . import consuming, lifecycle, sending, settings
+from .errors import refuse
+from .values import CONFIGS, MESSAGES, TOPICS
+
+BOOKS = (sending.book, consuming.book, lifecycle.book, settings.book)
+
+DIALECT = Dialect(
+    name="queue-ti",
+    paths=(MESSAGES, TOPICS, CONFIGS, "/api/topic-schemas", "/api/stats", "/api/admin", "/api/version"),
+    endpoints=tuple(endpoint for book in BOOKS for endpoint in book.endpoints),
+    refuse=refuse,
+)
