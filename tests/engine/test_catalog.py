@@ -132,6 +132,7 @@ SIGNATURES = {
     " partial boolean = false",
     "touch_keys": "ids bigint[]",
     "unblock": "queue text, key text?, how text = 'retry'::text",
+    "whereabouts": "ids bigint[]",
     "why": "queue text",
     "writes": "queue text, prefix text, \"limit\" integer = 1000, after text = ''::text",
 }
@@ -233,6 +234,7 @@ RESULTS = {
     "take_rate": "holdfast.allowance",
     "touch_keys": "void",
     "unblock": "bigint",
+    "whereabouts": "TABLE(root_id bigint, queue text, id bigint, state text)",
     "why": "SETOF holdfast.finding",
     "writes": "TABLE(write_id text, messages bigint, sent_at timestamptz)",
 }
@@ -266,6 +268,7 @@ STABLE = {
     "scan_bounds",
     "scan_source",
     "schema_versions",
+    "whereabouts",
     "why",
     "writes",
 }

@@ -155,6 +155,14 @@ def looked_at(engine: Engine) -> None:
     engine.rows("message", queue="q", id=held[0]["id"])
 
 
+def found_by_root(engine: Engine) -> None:
+    """Messages that live, that moved, that have ended, and none."""
+    (dead,) = engine.rows("browse", queue="mortal", state="dead", limit=1)
+    (ended,) = engine.rows("browse", queue="kept", state="archive", limit=1)
+    roots = [engine.send(1), dead["origin"]["root_id"], ended["id"], 1]
+    assert len(engine.rows("whereabouts", ids=roots)) == 3
+
+
 def repaired(engine: Engine) -> None:
     """Mend all dead letters of a queue, and send some of them back."""
     stage = engine.value("open_stage", queue="mortal", write_id="w", run="a", part=0)
@@ -226,6 +234,7 @@ OTHER: dict[str, Work] = {
         engine.rows("browse", queue="q", state=s, limit=5) for s in ("ready", "scheduled", "in_flight")
     ],
     "browse dead": lambda engine: engine.rows("browse", queue="mortal", state="dead", limit=5),
+    "whereabouts": found_by_root,
     "redrive": lambda engine: engine.rows("redrive", queue="mortal", limit=5),
     "redrive_staged": repaired,
     "browse archive": lambda engine: engine.rows("browse", queue="kept", state="archive", limit=5),
@@ -253,8 +262,9 @@ POSITIONS = {"message_due": (1, 2), "lease_upto": (1, 2), "lease_deadline": (1, 
 POSITIONS |= {"message_order": (1, 2), "message_key": (1, 2), "message_idempotency": (1, 2)}
 # A GIN index can only be read by bitmap, and an id is in one lease; a token has a few leases.
 EXACT = {"lease_scattered", "lease_pkey"}
-# They want a lane as a whole, to forget it or to count it; and these the range of ids that a lease holds.
-WHOLE = {"repair", "drop_queue", "expire", "archive_days"}
+# They want a lane as a whole, to forget it or to count it, or all messages with one first id; and these the
+# range of ids that a lease holds.
+WHOLE = {"repair", "drop_queue", "expire", "archive_days", "whereabouts"}
 # Nor is a day of the archive's default partition too much for upkeep: over 10,000 rows it leaves it there.
 SETTLED = {("ack", "message_pkey"), ("next", "message_pkey")}
 SETTLED |= {(verb, "archive_default_ended") for verb in ("maintain", "samples")}
@@ -357,6 +367,7 @@ def test_a_verb_reaches_its_tables_by_index(session: Engine, verb: str) -> None:
         ("message_key", "keys", "message"),
         ("message_idempotency", "keys", "message"),
         ("message_blocks", "unblock", "message"),
+        ("message_root", "whereabouts", "message"),
     ],
 )
 def test_a_missing_index_is_noticed(surprised: Engine, index: str, verb: str, instead: str) -> None:

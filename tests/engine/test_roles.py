@@ -63,6 +63,7 @@ VERBS: dict[str, set[str]] = {
         "log_stats",
         "browse",
         "message",
+        "whereabouts",
         "scan",
         "scan_bounds",
         "scan_source",
@@ -191,6 +192,7 @@ CALLS: dict[str, str] = {
     "take_rate": "'a', 1",
     "touch_keys": "'{1}'",
     "unblock": "'blocked'",
+    "whereabouts": "'{1}'",
     "why": "'q'",
     "writes": "'q', 'w'",
 }

@@ -23,7 +23,7 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
             | {"listen", "read", "read_archive", "scan", "scan_bounds", "scan_source", "put_rollups"}
             | {"begin_run", "report_run", "end_run", "runs"}
             | {"log_stats", "browse", "message", "queue_stats", "blocked_keys", "fast_mode", "now"}
-            | {"queue_schema", "schema_versions", "extent", "base_id"}
+            | {"queue_schema", "schema_versions", "extent", "base_id", "whereabouts"}
         ),
         "holdfast_monitor": frozenset(
             {"queue_stats", "queues", "queue_info", "leases", "log_stats", "blocked_keys", "samples"}

@@ -965,6 +965,40 @@ drop function if exists holdfast._drop_queue(text);
 insert into holdfast.migration (version, name, checksum, breaking)
 values (17, 'receipts', 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923dfcd20ae6', false);
 
+-- ==================== 0018 lookups ====================
+
+-- Lookups: where a message is now, what a queue holds, and how what it keeps has ended.
+--
+-- message_root, archive_by_root   by the first id, which stays in origin when a message moves. As text: whoever stages a
+--                                 message of an archive says what its origin is, and that need not be a number
+-- archive_by_outcome              what ended otherwise than done: of that there is most, and it pays for no index more
+-- holdfast.content                a message as contents shows it
+-- queue.replaces                  which messages a send with their key replaces
+
+create index message_root on holdfast.message ((origin ->> 'root_id')) where origin is not null;
+create index archive_by_root on holdfast.archive ((origin ->> 'root_id')) where origin is not null;
+create index archive_by_outcome on holdfast.archive (queue_id, outcome, ended_at, id) where outcome <> 'done';
+
+create type holdfast.content as (
+  id bigint, root_id bigint, queue text, state text, payload jsonb, body bytea, content_type text, headers jsonb, priority int,
+  key text, ordering_key text, correlation_id uuid, tag text, deliveries int, failures int, max_deliveries int,
+  enqueued_at timestamptz, due_at timestamptz, expires_at timestamptz, deadline timestamptz, last_error text, origin jsonb,
+  ended_at timestamptz, consumer text, claimed_at timestamptz
+);
+comment on type holdfast.content is 'A message as contents shows it';
+
+alter table holdfast.queue add column replaces text not null default 'unclaimed';
+comment on column holdfast.queue.replaces is 'which messages a send with their key replaces: unclaimed, that were never handed out, or all that are waiting';
+
+-- These have other arguments now.
+drop function if exists holdfast._forget(timestamptz, int, int);
+drop function if exists holdfast._expire(holdfast.lane, timestamptz);
+drop function if exists holdfast._expire_chunk(holdfast.lane, holdfast.queue, bigint, timestamptz, timestamptz, bigint);
+drop function if exists holdfast._replace(int, holdfast.draft, text, timestamptz);
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (18, 'lookups', 'c3496d49e59b361342ca019688fcab97d6d5e12408e98ec7764f8fa73bac464b', false);
+
 -- ==================== 0000 functions ====================
 
 -- 10_clock.sql
@@ -7342,6 +7376,10 @@ end $$;
 comment on function holdfast.browse is
   'Look at messages without taking them: a page by priority and id; pass the last id as after for the next one';
 
+create or replace function holdfast._state_of(due_at timestamptz, held boolean, at timestamptz) returns text language sql immutable
+  return case when held then 'in_flight' when due_at = 'infinity' then 'blocked' when due_at > at then 'scheduled' else 'ready' end;
+comment on function holdfast._state_of is 'The state of a living message in its queue';
+
 create or replace function holdfast.message(queue text, id bigint) returns setof holdfast.entry
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
@@ -7360,9 +7398,7 @@ begin
   end if;
   select q.* into v_home from holdfast.queue q where q.id = v_message.queue_id;
   if v_home.id = v_queue.id then
-    v_state := case when exists (select from holdfast._holders(array[v_message.id])) then 'in_flight'
-                    when v_message.due_at = 'infinity' then 'blocked'
-                    when v_message.due_at > holdfast.now() then 'scheduled' else 'ready' end;
+    v_state := holdfast._state_of(v_message.due_at, exists (select from holdfast._holders(array[v_message.id])), holdfast.now());
   elsif v_home.name = v_queue.dead_letter and v_message.origin ->> 'queue' = v_queue.name then
     v_state := 'dead';
   else
@@ -7371,6 +7407,82 @@ begin
   return next holdfast._entry(v_message, v_home.name, v_state);
 end $$;
 comment on function holdfast.message is 'One message of this queue, one dead letter that came from it, or how such a one ended if it was kept';
+
+-- 81_contents.sql
+-- Contents: where a message is now, for those who know its first id. Nothing here changes a message.
+--
+-- A message that moves (dead letter, redrive, replay) gets a new id. The first one stays: origin.root_id, or its own id
+-- where it never moved.
+
+create or replace function holdfast._root_id(id bigint, origin jsonb) returns bigint language sql immutable
+  -- Whoever stages a message of an archive says what its origin is: that need not be a number.
+  return case when origin ->> 'root_id' ~ '^[1-9][0-9]{0,18}$'
+              then case when (origin ->> 'root_id')::numeric <= 9223372036854775807 then (origin ->> 'root_id')::bigint else id end
+              else id end;
+comment on function holdfast._root_id is 'The first id of a message: that of its origin, or its own';
+
+create or replace function holdfast._living(roots bigint[])
+returns table (root_id bigint, id bigint, queue_id int, due_at timestamptz, came_from text) language plpgsql stable
+as $$
+begin
+  return query
+    select r.id, m.id, m.queue_id, m.due_at, m.came_from
+    from unnest(_living.roots) r(id) cross join lateral (
+      select m.id, m.queue_id, m.due_at, m.came_from from (
+        (select o.id, o.queue_id, o.due_at, o.enqueued_at, o.origin ->> 'queue' as came_from
+         from holdfast.message o where o.id = r.id and holdfast._root_id(o.id, o.origin) = r.id)
+        union all
+        (select c.id, c.queue_id, c.due_at, c.enqueued_at, c.origin ->> 'queue'
+         from holdfast.message c where c.origin is not null and c.origin ->> 'root_id' = r.id::text)) m
+      order by m.enqueued_at desc, m.id desc limit 1) m;
+end $$;
+comment on function holdfast._living is 'The living messages with these first ids; of several with one the latest';
+
+create or replace function holdfast._ended(roots bigint[])
+returns table (root_id bigint, id bigint, queue text, outcome text) language plpgsql stable
+as $$
+begin
+  return query
+    select r.id, a.id, a.name, a.outcome
+    from unnest(_ended.roots) r(id) cross join lateral (
+      select a.id, q.name, a.outcome from (
+        (select o.id, o.queue_id, o.outcome, o.ended_at
+         from holdfast.archive o where o.id = r.id and holdfast._root_id(o.id, o.origin) = r.id)
+        union all
+        (select c.id, c.queue_id, c.outcome, c.ended_at
+         from holdfast.archive c where c.origin is not null and c.origin ->> 'root_id' = r.id::text)) a
+        join holdfast.queue q on q.id = a.queue_id
+      order by a.ended_at desc, a.id desc limit 1) a;
+end $$;
+comment on function holdfast._ended is 'The archived messages with these first ids; of several with one the last that ended';
+
+create or replace function holdfast.whereabouts(ids bigint[])
+returns table (root_id bigint, queue text, id bigint, state text)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+  v_roots bigint[] := array(select distinct i from unnest(whereabouts.ids) i where i is not null);
+begin
+  return query
+    with living as materialized (
+      select l.* from holdfast._living(v_roots) l
+    ), held as materialized (
+      select h.id from holdfast._holders(array(select l.id from living l)) h
+    )
+    select l.root_id, q.name, l.id,
+           case when l.id not in (select h.id from held h)
+                     and exists (select from holdfast.queue o where o.name = l.came_from and o.dead_letter = q.name) then 'dead'
+                else holdfast._state_of(l.due_at, l.id in (select h.id from held h), v_now) end
+    from living l join holdfast.queue q on q.id = l.queue_id
+    union all
+    select e.root_id, e.queue, e.id, e.outcome
+    from holdfast._ended(array(select r from unnest(v_roots) r where r not in (select l.root_id from living l))) e
+    order by 1;
+end $$;
+comment on function holdfast.whereabouts is
+  'Where messages are now that are known by their first ids: the queue, the id they have there, and their state, or how they ended. A living one wins, of several the latest';
 
 -- 81_scan.sql
 -- Scanning: all messages of a queue that are in a state, by ranges of ids. For readers that share out the work.
@@ -10037,7 +10149,7 @@ begin
   for v_grant in
     select * from (values
       ('holdfast_producer', '{send,send_batch,send_many,send_once,queue_schema,schema_versions,open_stage,check_staged,send_staged,drop_staged,writes,json_errors,begin_run,report_run,end_run,runs,fast_mode,now}'::text[]),
-      ('holdfast_consumer', '{read,read_archive,log_stats,extent,base_id,queue_schema,schema_versions,claim,claim_cohort,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
+      ('holdfast_consumer', '{read,read_archive,log_stats,extent,base_id,queue_schema,schema_versions,claim,claim_cohort,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,whereabouts,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
       ('holdfast_monitor', '{queue_stats,queues,queue_info,queue_schema,schema_versions,leases,log_stats,extent,base_id,blocked_keys,samples,rollups,archived,why,runs,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
@@ -10068,7 +10180,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '9fd21f95abecf5f1e9fd773ac80d33b5e164864420eb91946cb73ccde5906e31', false);
+values (0, 'functions', '74f60a57278c307eced96526d7e3ebfef18f097ff8383cfa156d0a74f0ca877c', false);
 \else
 do $install$
 begin
@@ -10092,7 +10204,8 @@ begin
             (15, 'fe56e6e2bae0fc1aeb4d6087bc723d295e0d5c13e2e9576128fae84c8b63abe5'),
             (16, '0c7f711442b3598385b0e6cdd922e03dfb5af341ccb0649e4a9f8c46eba1e211'),
             (17, 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923dfcd20ae6'),
-            (0, '9fd21f95abecf5f1e9fd773ac80d33b5e164864420eb91946cb73ccde5906e31')
+            (18, 'c3496d49e59b361342ca019688fcab97d6d5e12408e98ec7764f8fa73bac464b'),
+            (0, '74f60a57278c307eced96526d7e3ebfef18f097ff8383cfa156d0a74f0ca877c')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
@@ -10104,9 +10217,9 @@ $install$;
 \endif
 commit;
 \if :holdfast_absent
-\echo 'Holdfast is installed, schema version 17.'
+\echo 'Holdfast is installed, schema version 18.'
 \else
-\echo 'This version of Holdfast, schema version 17, is installed already: nothing to do.'
+\echo 'This version of Holdfast, schema version 18, is installed already: nothing to do.'
 \endif
 \set ON_ERROR_STOP :holdfast_stop
 \set QUIET :holdfast_quiet
