@@ -24,6 +24,7 @@ from .claims import Desks
 from .coalesce import Coalescer
 from .configs import Configs
 from .counts import Counts
+from .definitions import Definitions
 from .engine import Engine
 from .entries import Entries
 from .figures import Figures
@@ -31,6 +32,7 @@ from .holdings import Holdings
 from .limits import Limits
 from .meters import Meters, shared_folder
 from .numbers import Numbers
+from .places import Places
 from .removals import Removals
 from .sends import Sends
 from .settings import Settings
@@ -81,8 +83,10 @@ class Service:
         self.holdings = Holdings(self.engine, self.settlements)
         self.counts = Counts(self.engine)
         self.numbers = Numbers(self.engine)
+        self.places = Places(self.engine)
         self.entries = Entries(self.engine)
         self.annotations = Annotations(self.engine)
+        self.definitions = Definitions(self.engine)
         self.removals = Removals(self.engine, self.numbers)
         self.tails = Tails(self.engine, self.numbers, notified=settings.listen)
         self.bulletin = (

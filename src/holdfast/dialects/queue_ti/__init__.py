@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from holdfast.server.dialect import Dialect
 
-from . import consuming, lifecycle, sending, settings
+from . import consuming, lifecycle, schemas, sending, settings
 from .errors import refuse
-from .values import CONFIGS, MESSAGES, TOPICS
+from .values import CONFIGS, MESSAGES, SCHEMAS, TOPICS
 
-BOOKS = (sending.book, consuming.book, lifecycle.book, settings.book)
+BOOKS = (sending.book, consuming.book, lifecycle.book, settings.book, schemas.book)
 
 DIALECT = Dialect(
     name="queue-ti",
-    paths=(MESSAGES, TOPICS, CONFIGS, "/api/topic-schemas", "/api/stats", "/api/admin", "/api/version"),
+    paths=(MESSAGES, TOPICS, CONFIGS, SCHEMAS, "/api/stats", "/api/admin", "/api/version"),
     endpoints=tuple(endpoint for book in BOOKS for endpoint in book.endpoints),
     refuse=refuse,
 )

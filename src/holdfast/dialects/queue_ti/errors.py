@@ -11,6 +11,7 @@ from holdfast.server.answering import JsonResponse, error_response, known
 # Others are as the native API has them, but for its 422: that is 400, a request that cannot be.
 SAID = {
     "QH102": 409,
+    "QH105": 409,
     "QH240": 422,
     "QH930": 503,
     "QH931": 500,
@@ -26,6 +27,12 @@ WORDS = (
     ("messages (max_depth)", "messages"),
 )
 CARRIED = {429: "retry-after", 503: "retry-after", 401: "www-authenticate"}  # headers, by status
+
+
+class ConflictError(MessageNotFoundError):
+    """A message that is not where it has to be at this moment."""
+
+    http_status = 409
 
 
 class UnprocessableError(InvalidRequestError):

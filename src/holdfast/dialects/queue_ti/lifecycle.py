@@ -63,6 +63,12 @@ def check_topic(topic: str) -> None:
         )
 
 
+async def made_or_there(service: Service, topic: str) -> None:
+    """Make a topic unless it is there."""
+    if (await service.configs.of(topic)).kind is None:
+        await make(service, topic)
+
+
 async def make(service: Service, topic: str) -> None:
     """Make a topic as the defaults have it; it does no harm if it is there."""
     check_topic(topic)
@@ -115,8 +121,7 @@ async def make_grave(service: Service, grave: str) -> None:
 async def put_config(call: Call[TopicConfig]) -> object:
     """Give a topic a configuration of its own; makes a topic that is not there."""
     refuse_reserved(call.queue)
-    if (await call.service.configs.of(call.queue)).kind is None:
-        await make(call.service, call.queue)
+    await made_or_there(call.service, call.queue)
     await adjust(call.service, call.queue, call.asked)
     return configs.shown(call.queue, call.asked)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import Meta
+from msgspec import Meta, Raw
 
 from holdfast.wire.requests import ANY_BUT_NUL, Body
 
@@ -61,3 +61,10 @@ class Settings(Body, kw_only=True):
     max_retries: Retries | None = None
     message_ttl_seconds: Lifetime | None = None
     dlq_threshold: Retries | None = None
+
+
+class TopicSchema(Body, kw_only=True):
+    """What payloads of a topic have to look like: text that is JSON, or JSON itself."""
+
+    schema_json: Raw
+    kind: Literal["avro", "json"] | None = None

@@ -11,6 +11,8 @@ TOPICS = "/api/topics"
 TOPIC = TOPICS + "/{queue}"
 CONFIGS = "/api/topic-configs"
 CONFIG = CONFIGS + "/{queue}"
+SCHEMAS = "/api/topic-schemas"
+SCHEMA = SCHEMAS + "/{queue}"
 
 GRAVE = ".dlq"  # how the name of a dead-letter topic ends
 
