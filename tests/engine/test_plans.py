@@ -163,6 +163,13 @@ def found_by_root(engine: Engine) -> None:
     assert len(engine.rows("whereabouts", ids=roots)) == 3
 
 
+def listed(engine: Engine) -> None:
+    """Pages of all states, and of some, of what lives and what is kept."""
+    for queue in ("q", "kept", "lines"):
+        for states in (None, ["in_flight", "done", "failed"], ["ready", "scheduled"], ["blocked", "expired"]):
+            engine.rows("contents", queue=queue, states=states, limit=5, offset=20)
+
+
 def repaired(engine: Engine) -> None:
     """Mend all dead letters of a queue, and send some of them back."""
     stage = engine.value("open_stage", queue="mortal", write_id="w", run="a", part=0)
@@ -235,6 +242,8 @@ OTHER: dict[str, Work] = {
     ],
     "browse dead": lambda engine: engine.rows("browse", queue="mortal", state="dead", limit=5),
     "whereabouts": found_by_root,
+    "contents": listed,
+    "outcomes": lambda engine: engine.rows("outcomes", queue="kept"),
     "redrive": lambda engine: engine.rows("redrive", queue="mortal", limit=5),
     "redrive_staged": repaired,
     "browse archive": lambda engine: engine.rows("browse", queue="kept", state="archive", limit=5),

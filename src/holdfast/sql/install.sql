@@ -7409,7 +7409,15 @@ end $$;
 comment on function holdfast.message is 'One message of this queue, one dead letter that came from it, or how such a one ended if it was kept';
 
 -- 81_contents.sql
--- Contents: where a message is now, for those who know its first id. Nothing here changes a message.
+-- Contents: where a message is now, for those who know its first id, and what is in a queue, for those who list it. Nothing here
+-- changes a message.
+--
+--   whereabouts   by first ids, in all queues
+--   contents      a page of a queue: what lives by priority and id, then its archive by the end
+--   outcomes      how many messages of the archive have ended how
+--
+-- A page has an offset, so ids are looked up first, from an index where one has what is asked for, and messages only for the page:
+-- a lane's ids from its primary key, or those of a state as _of_state finds them; the archive's by the time of the end.
 --
 -- A message that moves (dead letter, redrive, replay) gets a new id. The first one stays: origin.root_id, or its own id
 -- where it never moved.
@@ -7483,6 +7491,213 @@ begin
 end $$;
 comment on function holdfast.whereabouts is
   'Where messages are now that are known by their first ids: the queue, the id they have there, and their state, or how they ended. A living one wins, of several the latest';
+
+create or replace function holdfast._most_offset() returns int language sql immutable
+  return 1000000;
+comment on function holdfast._most_offset is 'How far contents pages';
+
+create or replace function holdfast._check_page("limit" int, "offset" int) returns void language plpgsql immutable
+as $$
+begin
+  if "limit" is null or "limit" not between 1 and 1000 then
+    perform holdfast._fail('QH402', 'limit is out of range', format('Got %s.', coalesce("limit"::text, 'null')), 'A page has 1 to 1,000 messages.');
+  end if;
+  if "offset" is null or "offset" not between 0 and holdfast._most_offset() then
+    perform holdfast._fail('QH402', 'offset is out of range', format('Got %s.', coalesce("offset"::text, 'null')),
+      'offset takes 0 to 1,000,000; ask for fewer states, or scan the queue.');
+  end if;
+end $$;
+comment on function holdfast._check_page is 'Refuse a page that is too long or too far';
+
+create or replace function holdfast._check_contents(states text[]) returns void language plpgsql immutable
+as $$
+begin
+  if not states <@ '{ready,scheduled,blocked,in_flight,done,expired,failed,discarded}' or states = '{}' then
+    perform holdfast._fail('QH401', 'unknown state', format('Got %s.', quote_literal(left(states::text, 100))),
+      'states takes one or more of ready, scheduled, blocked, in_flight, done, expired, failed, discarded; null for all.');
+  end if;
+end $$;
+comment on function holdfast._check_contents is 'Refuse bad states of contents';
+
+create or replace function holdfast._ids_in_states(lane holdfast.lane, states text[], at timestamptz, most int) returns setof bigint
+language plpgsql stable
+as $$
+declare
+  v_ours boolean := holdfast._is_ours(lane.id);
+  v_start bigint := holdfast._start(lane);
+begin
+  return query
+    select w.id from (
+      (select i.id from (
+         select l.ids from holdfast.lease l where 'in_flight' = any (states) and v_ours and l.lane_id = lane.id and l.ids <> '{}'
+         order by l.deadline limit 2 * holdfast._most_offset()) l cross join lateral unnest(l.ids) i(id) limit 2 * holdfast._most_offset())
+      union all
+      (select m.id from holdfast.message m
+       where 'blocked' = any (states) and m.id >> 40 = lane.id and m.due_at = 'infinity' order by m.due_at, m.id limit most)
+      union all
+      (select m.id from holdfast.message m
+       where 'scheduled' = any (states) and m.id >> 40 = lane.id and m.due_at > at and m.due_at < 'infinity'
+       order by m.due_at, m.id limit 2 * holdfast._most_offset())
+      union all
+      (select m.id from holdfast.message m
+       where 'ready' = any (states) and m.id >> 40 = lane.id and m.due_at <= at and (m.due_at > '-infinity' or not v_ours)
+       order by m.due_at, m.id limit 2 * holdfast._most_offset())
+      union all
+      (select g.id from holdfast._in_gaps(lane) g where 'ready' = any (states))
+      union all
+      (select m.id from holdfast.message m
+       where 'ready' = any (states) and m.id >= v_start and m.id < (lane.id + 1)::bigint << 40 and m.due_at is null
+       order by m.id limit most)) w(id)
+    order by w.id limit most;
+end $$;
+comment on function holdfast._ids_in_states is 'The first ids of a lane that are in some states, but not in all of them';
+
+create or replace function holdfast._living_page(lane holdfast.lane, states text[], at timestamptz, skip int, "limit" int, out ids bigint[], out passed int)
+language plpgsql stable
+as $$
+begin
+  if states @> '{ready,scheduled,blocked,in_flight}' then
+    select array_agg(w.id order by w.id) filter (where w.n > skip), least(count(*), skip) into ids, passed from (
+      select m.id, row_number() over (order by m.id) as n from holdfast.message m
+      where m.id >= lane.id::bigint << 40 and m.id < (lane.id + 1)::bigint << 40 order by m.id limit skip + _living_page."limit") w;
+  else
+    select array_agg(w.id order by w.n) filter (where w.n > skip), least(count(*), skip) into ids, passed
+    from holdfast._ids_in_states(lane, states, at, skip + _living_page."limit") with ordinality w(id, n);
+  end if;
+end $$;
+comment on function holdfast._living_page is 'Ids of a lane that are in some states, behind the first so many. passed: how many of those there are';
+
+create or replace function holdfast._ended_page(queue_id int, outcomes text[], skip int, "limit" int, out ids bigint[], out ends timestamptz[])
+language plpgsql stable
+as $$
+declare
+  v_most int := skip + _ended_page."limit";
+begin
+  -- Between a queue and itself: so only the index that has the queue first is in the order that is asked for.
+  if outcomes @> '{done,expired,failed,discarded}' then
+    select array_agg(w.id order by w.n), array_agg(w.ended_at order by w.n) into ids, ends from (
+      select a.id, a.ended_at, row_number() over (order by a.queue_id, a.ended_at, a.id) as n from holdfast.archive a
+      where a.queue_id between _ended_page.queue_id and _ended_page.queue_id order by a.queue_id, a.ended_at, a.id limit v_most) w
+    where w.n > skip;
+    return;
+  end if;
+  select array_agg(w.id order by w.ended_at, w.id), array_agg(w.ended_at order by w.ended_at, w.id) into ids, ends from (
+    select e.id, e.ended_at from (
+      select o.id, o.ended_at from unnest(outcomes) k(outcome) cross join lateral (
+        select a.id, a.ended_at from holdfast.archive a
+        where a.queue_id = _ended_page.queue_id and a.outcome = k.outcome and a.outcome <> 'done' order by a.ended_at, a.id limit v_most) o
+      union all
+      -- No index has these alone: they are most of what is kept.
+      (select d.id, d.ended_at from (
+         select a.id, a.ended_at, a.outcome from holdfast.archive a
+         where a.queue_id between _ended_page.queue_id and _ended_page.queue_id and 'done' = any (outcomes)
+         order by a.queue_id, a.ended_at, a.id limit 2 * holdfast._most_offset()) d
+       where d.outcome = 'done' limit v_most)) e
+    order by e.ended_at, e.id offset skip limit _ended_page."limit") w;
+end $$;
+comment on function holdfast._ended_page is 'Ids of the archive of a queue with some outcomes, behind the first so many, and when they ended';
+
+create or replace function holdfast._contents_living(queue holdfast.queue, ids bigint[], at timestamptz) returns setof holdfast.content
+language plpgsql stable
+as $$
+begin
+  return query
+    with held as materialized (
+      select h.id, h.consumer, h.deadline, l.claimed_at
+      from holdfast._holders(_contents_living.ids) h
+        cross join lateral (select l.claimed_at from holdfast.lease l where l.token = h.token and l.part = h.part offset 0) l
+    )
+    select e.id, holdfast._root_id(e.id, e.origin), e.queue, e.state, e.payload, e.body, e.content_type, e.headers, e.priority, e.key,
+           e.ordering_key, e.correlation_id, e.tag, e.deliveries, e.failures, e.max_deliveries, e.enqueued_at, e.due_at, e.expires_at,
+           h.deadline, e.last_error, e.origin, e.ended_at, h.consumer, h.claimed_at
+    from unnest(_contents_living.ids) with ordinality i(id, n)
+      cross join lateral (select m from holdfast.message m where m.id = i.id offset 0) m(message)
+      left join held h on h.id = i.id
+      cross join lateral holdfast._entry(m.message, queue.name, holdfast._state_of((m.message).due_at, h.id is not null, at)) e
+    order by i.n;
+end $$;
+comment on function holdfast._contents_living is 'Living messages of a queue as contents shows them, with who holds them';
+
+create or replace function holdfast._contents_ended(queue holdfast.queue, ids bigint[], ends timestamptz[]) returns setof holdfast.content
+language plpgsql stable
+as $$
+begin
+  return query
+    select e.id, holdfast._root_id(e.id, e.origin), e.queue, e.state, e.payload, e.body, e.content_type, e.headers, e.priority, e.key,
+           nullif(e.ordering_key, ''), e.correlation_id, e.tag, e.deliveries, e.failures, e.max_deliveries, e.enqueued_at, e.due_at, e.expires_at,
+           null::timestamptz, e.last_error, e.origin, e.ended_at, e.consumer, e.claimed_at
+    from unnest(_contents_ended.ids, _contents_ended.ends) with ordinality i(id, ended_at, n)
+      cross join lateral (select a from holdfast.archive a where a.id = i.id and a.ended_at = i.ended_at offset 0) a(message)
+      cross join lateral holdfast._archived(a.message, queue.name) e
+    order by i.n;
+end $$;
+comment on function holdfast._contents_ended is 'Archived messages of a queue as contents shows them';
+
+create or replace function holdfast.contents(queue text, states text[] default null, "limit" int default 100, "offset" int default 0)
+returns setof holdfast.content
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._work_queue(contents.queue);
+  v_now timestamptz := holdfast.now();
+  v_states text[] := coalesce(states, '{ready,scheduled,blocked,in_flight,done,expired,failed,discarded}');
+  v_skip int := "offset";
+  v_left int := "limit";
+  v_lane holdfast.lane;
+  v_page record;
+begin
+  perform holdfast._check_contents(states);
+  perform holdfast._check_page("limit", "offset");
+  for v_lane in
+    select l.* from holdfast.lane l where l.queue_id = v_queue.id and v_states && '{ready,scheduled,blocked,in_flight}' order by l.priority desc, l.id
+  loop
+    v_page := holdfast._living_page(v_lane, v_states, v_now, v_skip, v_left);
+    v_skip := v_skip - v_page.passed;
+    return query select * from holdfast._contents_living(v_queue, v_page.ids, v_now);
+    v_left := v_left - coalesce(cardinality(v_page.ids), 0);
+    exit when v_left = 0;
+  end loop;
+  if v_left > 0 and v_states && '{done,expired,failed,discarded}' then
+    v_page := holdfast._ended_page(v_queue.id, v_states, v_skip, v_left);
+    return query select * from holdfast._contents_ended(v_queue, v_page.ids, v_page.ends);
+  end if;
+exception
+  when internal_error then
+    perform holdfast._check_there(v_queue);
+    raise;
+end $$;
+comment on function holdfast.contents is
+  'A page of what is in a queue, in these states (null: all): what lives by priority and id, then what has ended and is kept, the first to end first';
+
+create or replace function holdfast.outcomes(queue text) returns table (outcome text, messages bigint, exact boolean)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._work_queue(outcomes.queue);
+  v_most int := 10001;
+  v_seen bigint;
+begin
+  foreach outcome in array '{expired,failed,discarded}'::text[] loop
+    select count(*) into messages from (
+      select from holdfast.archive a where a.queue_id = v_queue.id and a.outcome = outcomes.outcome and a.outcome <> 'done' limit 10001) counted;
+    v_most := v_most + messages;
+    exact := messages <= 10000;
+    messages := least(messages, 10000);
+    return next;
+  end loop;
+  -- The others are passed on the way, as many as there are: 10,001 of these are found if there are so many.
+  outcome := 'done';
+  select count(*) filter (where a.outcome = 'done'), count(*) into messages, v_seen from (
+    select a.outcome from holdfast.archive a
+    where a.queue_id between v_queue.id and v_queue.id order by a.queue_id, a.ended_at, a.id limit v_most) a;
+  exact := v_seen < v_most;
+  messages := least(messages, 10000);
+  return next;
+end $$;
+comment on function holdfast.outcomes is
+  'How many messages of the archive have ended how. exact: false means that there may be more: it counts to 10,000';
 
 -- 81_scan.sql
 -- Scanning: all messages of a queue that are in a state, by ranges of ids. For readers that share out the work.
@@ -10149,8 +10364,8 @@ begin
   for v_grant in
     select * from (values
       ('holdfast_producer', '{send,send_batch,send_many,send_once,queue_schema,schema_versions,open_stage,check_staged,send_staged,drop_staged,writes,json_errors,begin_run,report_run,end_run,runs,fast_mode,now}'::text[]),
-      ('holdfast_consumer', '{read,read_archive,log_stats,extent,base_id,queue_schema,schema_versions,claim,claim_cohort,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,whereabouts,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
-      ('holdfast_monitor', '{queue_stats,queues,queue_info,queue_schema,schema_versions,leases,log_stats,extent,base_id,blocked_keys,samples,rollups,archived,why,runs,now}'),
+      ('holdfast_consumer', '{read,read_archive,log_stats,extent,base_id,queue_schema,schema_versions,claim,claim_cohort,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,whereabouts,contents,outcomes,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
+      ('holdfast_monitor', '{queue_stats,outcomes,queues,queue_info,queue_schema,schema_versions,leases,log_stats,extent,base_id,blocked_keys,samples,rollups,archived,why,runs,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
     ) g(role, verbs)
@@ -10180,7 +10395,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '74f60a57278c307eced96526d7e3ebfef18f097ff8383cfa156d0a74f0ca877c', false);
+values (0, 'functions', '6654d2a2530a47a2108df8c6c5c716e739ec653b39f0a2042ccb2a69b6643bf1', false);
 \else
 do $install$
 begin
@@ -10205,7 +10420,7 @@ begin
             (16, '0c7f711442b3598385b0e6cdd922e03dfb5af341ccb0649e4a9f8c46eba1e211'),
             (17, 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923dfcd20ae6'),
             (18, 'c3496d49e59b361342ca019688fcab97d6d5e12408e98ec7764f8fa73bac464b'),
-            (0, '74f60a57278c307eced96526d7e3ebfef18f097ff8383cfa156d0a74f0ca877c')
+            (0, '6654d2a2530a47a2108df8c6c5c716e739ec653b39f0a2042ccb2a69b6643bf1')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
