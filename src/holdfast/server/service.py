@@ -23,6 +23,7 @@ from .bulletin import Bulletin
 from .claims import Desks
 from .coalesce import Coalescer
 from .configs import Configs
+from .contents import Contents
 from .counts import Counts
 from .definitions import Definitions
 from .engine import Engine
@@ -33,6 +34,7 @@ from .limits import Limits
 from .meters import Meters, shared_folder
 from .numbers import Numbers
 from .places import Places
+from .reaping import Reaping
 from .removals import Removals
 from .sends import Sends
 from .settings import Settings
@@ -84,6 +86,8 @@ class Service:
         self.counts = Counts(self.engine)
         self.numbers = Numbers(self.engine)
         self.places = Places(self.engine)
+        self.contents = Contents(self.engine)
+        self.reaping = Reaping(self.engine)
         self.entries = Entries(self.engine)
         self.annotations = Annotations(self.engine)
         self.definitions = Definitions(self.engine)

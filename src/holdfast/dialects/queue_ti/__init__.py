@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from holdfast.server.dialect import Dialect
 
-from . import consuming, lifecycle, schemas, sending, settings
+from . import consuming, lifecycle, listing, reapers, removing, schemas, sending, settings
 from .errors import refuse
 from .values import CONFIGS, MESSAGES, SCHEMAS, TOPICS
 
-BOOKS = (sending.book, consuming.book, lifecycle.book, settings.book, schemas.book)
+BOOKS = (
+    sending.book,
+    consuming.book,
+    listing.book,
+    removing.book,
+    lifecycle.book,
+    settings.book,
+    schemas.book,
+    reapers.book,
+)
 
 DIALECT = Dialect(
     name="queue-ti",

@@ -6,18 +6,31 @@ What JSON a message has is handed out as its text. A dead letter says where it c
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, cast
 
 import msgspec
 from msgspec import Raw
 
 from holdfast.client import Delivery, Entry
+from holdfast.server.contents import Content
 
 from . import configs
 from .ids import uuid_of
 from .values import as_base64, at, at_text, is_grave
 
+MOVED = ("died_at", "redriven_at", "replayed_at")
 SENT_BACK = ("redriven_at", "replayed_at")  # in the origin of what is no dead letter any more
+STATUS = {
+    "ready": "pending",
+    "scheduled": "pending",
+    "blocked": "pending",
+    "in_flight": "processing",
+    "done": "deleted",
+    "discarded": "deleted",
+    "failed": "failed",
+    "expired": "expired",
+}
 
 Document = dict[str, Any]
 
@@ -47,7 +60,7 @@ def shared(found: Delivery | Entry, annotations: Mapping[str, Any], failures: in
         "payload": payload_of(found),
         "metadata": found.headers,
         "key": found.key if found.key is not None else origin.get("key"),
-        "retry_count": 0 if dead else failures,
+        "retry_count": failures,
         "max_retries": 0 if dead else most_retries(found, annotations),
         "last_error": found.last_error,
         "original_topic": origin["queue"] if dead else None,
@@ -65,6 +78,11 @@ def most_retries(found: Delivery | Entry, annotations: Mapping[str, Any]) -> int
     return configs.retries_of(configs.own(annotations), configs.settings_of(annotations))
 
 
+def states_of(status: str) -> list[str]:
+    """The states of the engine that are one status of the page."""
+    return [state for state, said in STATUS.items() if said == status]
+
+
 def created(found: Delivery | Entry, origin: Document) -> str | None:
     """When a message was sent, before it was moved."""
     return at_text(origin.get("enqueued_at")) or at(found.enqueued_at)
@@ -76,3 +94,22 @@ def handed_out(delivery: Delivery, annotations: Mapping[str, Any], failures: int
         "status": "processing",
         "visibility_timeout": at(delivery.deadline),
     }
+
+
+def listed(found: Content, annotations: Mapping[str, Any]) -> Document:
+    """A message that lies in its topic, or is kept."""
+    return shared(found, annotations, found.failures) | {
+        "status": STATUS[found.state],
+        "visibility_timeout": at(found.deadline),
+        "expires_at": at(found.expires_at),
+        "updated_at": at(max(moments(found))),
+    }
+
+
+def moments(found: Content) -> list[datetime]:
+    """When something is known to have happened to a message."""
+    origin = origin_of(found)
+    moved = [datetime.fromisoformat(origin[name]) for name in MOVED if origin.get(name)]
+    came_back = found.due_at if found.state == "ready" else None
+    own = (found.enqueued_at, came_back, found.claimed_at, found.ended_at)
+    return moved + [moment for moment in own if moment is not None]

@@ -68,3 +68,18 @@ class TopicSchema(Body, kw_only=True):
 
     schema_json: Raw
     kind: Literal["avro", "json"] | None = None
+
+
+class Listing(Body, kw_only=True):
+    """Which messages to list."""
+
+    topic: Word | None = None
+    status: Literal["pending", "processing", "deleted", "failed", "expired"] | None = None
+    limit: Annotated[int, Meta(ge=1)] = 50
+    offset: Annotated[int, Meta(ge=0)] = 0
+
+
+class Purge(Body, kw_only=True):
+    """What to delete of a topic."""
+
+    statuses: Annotated[list[Literal["pending", "processing", "expired"]], Meta(min_length=1)] | None = None
