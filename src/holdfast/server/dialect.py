@@ -10,6 +10,7 @@ from starlette.types import Scope
 
 from .answering import error_response
 from .endpoint import Endpoint
+from .ticks import Job
 
 Refuse = Callable[[Exception], Response]
 
@@ -22,6 +23,7 @@ class Dialect:
     paths: tuple[str, ...]  # what is at them and below is this dialect's
     endpoints: tuple[Endpoint, ...]
     refuse: Refuse  # an error, as this dialect says it
+    jobs: tuple[Job, ...] = ()  # what servers that offer it do from time to time
 
     def owns(self, path: str) -> bool:
         """Whether a path is this dialect's."""

@@ -41,6 +41,7 @@ from .settings import Settings
 from .settlements import Settlements
 from .streams import Streams
 from .tails import Tails
+from .ticks import Job, Ticks
 from .traces import Traces
 from .trouble import said, unavailable
 from .upkeep import Upkeep
@@ -61,7 +62,7 @@ logger = logging.getLogger("holdfast.server")
 class Service:
     """What a server does, without HTTP."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, jobs: Sequence[Job] = ()) -> None:
         self.settings = settings
         self.meters = Meters()
         self.traces = Traces()
@@ -93,6 +94,7 @@ class Service:
         self.definitions = Definitions(self.engine)
         self.removals = Removals(self.engine, self.numbers)
         self.tails = Tails(self.engine, self.numbers, notified=settings.listen)
+        self.ticks = Ticks(self, jobs)
         self.bulletin = (
             Bulletin(settings.listen_url or settings.database_url, self.engine.connections.suspect)
             if settings.listen
@@ -120,10 +122,11 @@ class Service:
             self.bulletin.subscribe("holdfast", self.tails.wake)
             self.bulletin.subscribe("holdfast_keys", lambda _: self.ask_again())
             self.bulletin.subscribe("holdfast_config", self.configs.forget)
+            self.bulletin.subscribe("holdfast_schedule", self.ticks.heard)
             self.bulletin.start()
         try:
             upkeep = kept_in_order(self.engine, self.settings.upkeep)
-            async with self._measured(), upkeep, self.door.uses.written():
+            async with self._measured(), upkeep, self.ticks.kept(), self.door.uses.written():
                 yield self
                 connections.limit = LAST_SECONDS
         finally:

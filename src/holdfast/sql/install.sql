@@ -999,6 +999,26 @@ drop function if exists holdfast._replace(int, holdfast.draft, text, timestamptz
 insert into holdfast.migration (version, name, checksum, breaking)
 values (18, 'lookups', 'c3496d49e59b361342ca019688fcab97d6d5e12408e98ec7764f8fa73bac464b', false);
 
+-- ==================== 0019 schedules ====================
+
+-- Schedules: when the jobs of servers run.
+--
+-- holdfast.schedule   one row a job that has a schedule
+
+create table holdfast.schedule (
+  name text primary key,
+  cron text not null,
+  next_at timestamptz not null,
+  last_at timestamptz
+);
+comment on table holdfast.schedule is 'When the jobs of servers run';
+comment on column holdfast.schedule.cron is 'five fields, in UTC, or @every and a number of seconds: servers read it';
+comment on column holdfast.schedule.next_at is 'the next tick: one server takes it, and moves this on';
+comment on column holdfast.schedule.last_at is 'when a server last took a tick';
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (19, 'schedules', 'e28c384f80a951b59f733e9c7487c09031c6350771a4129d2242fb5074ff90dd', false);
+
 -- ==================== 0000 functions ====================
 
 -- 10_clock.sql
@@ -8701,6 +8721,95 @@ begin
 end $$;
 comment on function holdfast.samples is 'What happened in a queue, minute by minute: the samples that ended between two times, by default in the last hour';
 
+-- 84_schedule.sql
+-- Schedules: when the jobs of servers run.
+--
+--   set_schedule    from now on a job runs by this
+--   schedules       all of them
+--   drop_schedule   the job runs no more
+--   take_tick       for servers: this tick is mine
+--
+-- Table: schedule. What a cron expression means is for servers to know: they tell when the next tick is, by the clock of the
+-- database, which is the same for all. A tick is taken by moving its row on from what the server saw: only one can do so, and
+-- whoever dies later leaves the next tick to the others. Changes are announced on the channel holdfast_schedule. One row lock, and no other.
+
+create or replace function holdfast._check_job(name text) returns void language plpgsql stable
+as $$
+begin
+  if (_check_job.name ~ '^[A-Za-z0-9._:-]{1,200}$') is not true then
+    perform holdfast._fail('QH830', 'invalid name of a job', format('Got %s.', coalesce(quote_literal(left(_check_job.name, 250)), 'null')),
+      'A name has 1 to 200 characters out of A-Z a-z 0-9 . _ : -');
+  end if;
+end $$;
+comment on function holdfast._check_job is 'Refuse a bad name of a job';
+
+create or replace function holdfast._check_tick(next_at timestamptz, after timestamptz) returns void language plpgsql stable
+as $$
+begin
+  if (isfinite(_check_tick.next_at) and _check_tick.next_at > _check_tick.after) is not true then
+    perform holdfast._fail('QH831', 'the time of the next tick is out of range', format('Got %s.', coalesce(_check_tick.next_at::text, 'null')),
+      format('next_at is a time after %s.', coalesce(_check_tick.after::text, 'the tick that is taken, which is null')));
+  end if;
+end $$;
+comment on function holdfast._check_tick is 'Refuse a next tick that is none';
+
+create or replace function holdfast.set_schedule(name text, cron text, next_at timestamptz) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform holdfast._check_job(set_schedule.name);
+  if (length(set_schedule.cron) <= 100 and set_schedule.cron ~ '^([-0-9A-Za-z*,/#]+( [-0-9A-Za-z*,/#]+){4}|@every [0-9]+(\.[0-9]+)? s)$') is not true then
+    perform holdfast._fail('QH831', 'this is no schedule', format('Got %s.', coalesce(quote_literal(left(set_schedule.cron, 120)), 'null')),
+      'cron takes five fields with single spaces between them, as in ''30 4 * * *'': minute, hour, day of month, month, day of week; or ''@every 60 s''.');
+  end if;
+  perform holdfast._check_tick(set_schedule.next_at, timestamptz 'epoch');
+  -- The same again leaves a tick that is due to be taken.
+  insert into holdfast.schedule as s (name, cron, next_at)
+  values (set_schedule.name, set_schedule.cron, set_schedule.next_at)
+  on conflict on constraint schedule_pkey do update set cron = excluded.cron, next_at = excluded.next_at where s.cron <> excluded.cron;
+  if found then
+    perform pg_notify('holdfast_schedule', set_schedule.name);
+  end if;
+  return found;
+end $$;
+comment on function holdfast.set_schedule is
+  'Run a job of servers by a schedule, first at next_at; false: it has this schedule already, and its next tick stays. cron: five fields, in UTC, or @every and seconds';
+
+create or replace function holdfast.schedules() returns table (name text, cron text, next_at timestamptz, last_at timestamptz)
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select s.name, s.cron, s.next_at, s.last_at from holdfast.schedule s order by s.name collate "C"
+$$;
+comment on function holdfast.schedules is 'The schedules of the jobs of servers';
+
+create or replace function holdfast.drop_schedule(name text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform holdfast._check_job(drop_schedule.name);
+  delete from holdfast.schedule s where s.name = drop_schedule.name;
+  if found then
+    perform pg_notify('holdfast_schedule', drop_schedule.name);
+  end if;
+  return found;
+end $$;
+comment on function holdfast.drop_schedule is 'Let a job of servers run no more; false: it had no schedule';
+
+create or replace function holdfast.take_tick(name text, cron text, at timestamptz, next_at timestamptz) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+begin
+  perform holdfast._check_job(take_tick.name);
+  perform holdfast._check_tick(take_tick.next_at, take_tick.at);
+  update holdfast.schedule s set next_at = take_tick.next_at, last_at = v_now
+  where s.name = take_tick.name and s.cron = take_tick.cron and s.next_at = take_tick.at and s.next_at <= v_now;
+  return found;
+end $$;
+comment on function holdfast.take_tick is
+  'For servers: take the tick that is due at a time, and set the next; true for one of all who ask. cron and at: as the caller saw them, else it is false';
+
 -- 84_stream.sql
 -- For readers that keep a place: claims found again by their consumer's name, and the archive read in order.
 --
@@ -10395,7 +10504,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '6654d2a2530a47a2108df8c6c5c716e739ec653b39f0a2042ccb2a69b6643bf1', false);
+values (0, 'functions', '1663bb948ee95c5652b29bf911cb66615c7220ecbfd6c28cda980d49abfbadc7', false);
 \else
 do $install$
 begin
@@ -10420,7 +10529,8 @@ begin
             (16, '0c7f711442b3598385b0e6cdd922e03dfb5af341ccb0649e4a9f8c46eba1e211'),
             (17, 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923dfcd20ae6'),
             (18, 'c3496d49e59b361342ca019688fcab97d6d5e12408e98ec7764f8fa73bac464b'),
-            (0, '6654d2a2530a47a2108df8c6c5c716e739ec653b39f0a2042ccb2a69b6643bf1')
+            (19, 'e28c384f80a951b59f733e9c7487c09031c6350771a4129d2242fb5074ff90dd'),
+            (0, '1663bb948ee95c5652b29bf911cb66615c7220ecbfd6c28cda980d49abfbadc7')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
@@ -10432,9 +10542,9 @@ $install$;
 \endif
 commit;
 \if :holdfast_absent
-\echo 'Holdfast is installed, schema version 18.'
+\echo 'Holdfast is installed, schema version 19.'
 \else
-\echo 'This version of Holdfast, schema version 18, is installed already: nothing to do.'
+\echo 'This version of Holdfast, schema version 19, is installed already: nothing to do.'
 \endif
 \set ON_ERROR_STOP :holdfast_stop
 \set QUIET :holdfast_quiet
