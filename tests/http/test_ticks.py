@@ -286,7 +286,7 @@ def test_only_jobs_of_dialects_that_are_offered_run(
     diary: Conn, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = {
-        name: replace(DIALECTS["topics"], name=name, path=f"/{name}", endpoints=(), jobs=(each,))
+        name: replace(DIALECTS["topics"], name=name, paths=(f"/{name}",), endpoints=(), jobs=(each,))
         for name, each in {
             "on": replace(by_cron(), name="on.job"),
             "off": replace(by_cron(), name="off.job"),

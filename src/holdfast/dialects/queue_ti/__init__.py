@@ -24,4 +24,5 @@ DIALECT = Dialect(
     paths=(MESSAGES, TOPICS, CONFIGS, SCHEMAS, "/api/stats", "/api/admin", "/api/version"),
     endpoints=tuple(endpoint for book in BOOKS for endpoint in book.endpoints),
     refuse=refuse,
+    jobs=reapers.JOBS,
 )

@@ -83,3 +83,9 @@ class Purge(Body, kw_only=True):
     """What to delete of a topic."""
 
     statuses: Annotated[list[Literal["pending", "processing", "expired"]], Meta(min_length=1)] | None = None
+
+
+class Reaping(Body, kw_only=True):
+    """When to delete what has expired: five fields of cron, in UTC; empty: never."""
+
+    schedule: Word
