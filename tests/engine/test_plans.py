@@ -256,6 +256,10 @@ OTHER: dict[str, Work] = {
     ),
     "purge dead": lambda engine: engine.row("purge", queue="mortal", states=["dead"], limit=5),
     "purge archive": lambda engine: engine.row("purge", queue="kept", states=["archive"], limit=5),
+    "forget": lambda engine: [
+        engine.row("forget", queue="kept", outcomes=outcomes, before=T0 + timedelta(hours=1), limit=5)
+        for outcomes in (None, ["done"], ["expired", "failed"])
+    ],
     "expire": expire,
     "discard": lambda engine: engine.value("discard", queue="q", ids=[1, 2, 3]),
     "maintain": lambda engine: engine.value("maintain", budget="10 s"),

@@ -135,6 +135,7 @@ CALLS: dict[str, str] = {
     "end_run": "1, 'done'",
     "extend": "'q', 1",
     "find_key": "sha256('key')",
+    "forget": "'q'",
     "gather_staged": "'{1}', 0",
     "has_keys": "",
     "held": "'q', 1",

@@ -2632,7 +2632,8 @@ exception
 end $$;
 comment on function holdfast._drop_partitions is 'Drop the partitions that no queue''s retention reaches back to; returns how many. 0 also if the archive is in use';
 
-create or replace function holdfast._forget(before timestamptz, queue_id int, "limit" int) returns int language plpgsql volatile
+create or replace function holdfast._forget(before timestamptz, queue_id int, "limit" int, outcome text default null) returns int
+language plpgsql volatile
 as $$
 declare
   v_old record;
@@ -2642,9 +2643,16 @@ begin
     select array_agg(o.id) as ids, min(o.ended_at) as first, max(o.ended_at) as last into v_old from (
       select a.id, a.ended_at from holdfast.archive_default a where a.ended_at < before order by a.ended_at, a.id limit _forget."limit"
       for update skip locked) o;
+  elsif _forget.outcome <> 'done' then
+    -- Those have an index.
+    select array_agg(o.id) as ids, min(o.ended_at) as first, max(o.ended_at) as last into v_old from (
+      select a.id, a.ended_at from holdfast.archive a
+      where a.queue_id = _forget.queue_id and a.outcome = _forget.outcome and a.outcome <> 'done' and a.ended_at < before
+      order by a.ended_at, a.id limit _forget."limit" for update skip locked) o;
   else
     select array_agg(o.id) as ids, min(o.ended_at) as first, max(o.ended_at) as last into v_old from (
-      select a.id, a.ended_at from holdfast.archive a where a.queue_id = _forget.queue_id and a.ended_at < before
+      select a.id, a.ended_at from holdfast.archive a
+      where a.queue_id = _forget.queue_id and a.ended_at < before and (_forget.outcome is null or a.outcome = 'done')
       order by a.ended_at, a.id limit _forget."limit" for update skip locked) o;
   end if;
   -- An id is there once; the times say in which partitions to look.
@@ -2652,7 +2660,7 @@ begin
   get diagnostics v_gone = row_count;
   return v_gone;
 end $$;
-comment on function holdfast._forget is 'Delete the oldest messages of a queue from the archive; queue_id null: of all queues, from the default partition';
+comment on function holdfast._forget is 'Delete the oldest messages of a queue from the archive, or those with one outcome; queue_id null: of all queues, from the default partition';
 
 create or replace function holdfast._forget_old(at timestamptz, "limit" int) returns int language plpgsql volatile
 as $$
@@ -6666,6 +6674,8 @@ comment on function holdfast.unblock is
 -- (an ack in an open transaction) is left alone, and so is an ordered message whose successor somebody has locked: its end
 -- would wait for that, and the lane with it. The cursor passes fresh messages that were purged: sends that were
 -- open then are written down as gaps, never jumped over.
+--
+-- forget deletes from the archive alone, what has ended in some way before some time.
 
 create or replace function holdfast._check_purge(states text[]) returns void language plpgsql immutable
 as $$
@@ -6872,6 +6882,41 @@ begin
 end $$;
 comment on function holdfast.purge is
   'End messages of a queue that are in these states, as discarded, and delete what the archive holds of it; at most limit a call. Call it again while more is true';
+
+create or replace function holdfast._check_forget(outcomes text[], "limit" int) returns void language plpgsql immutable
+as $$
+begin
+  if not outcomes <@ '{done,expired,failed,discarded}' or outcomes = '{}' then
+    perform holdfast._fail('QH410', 'unknown outcome', format('Got %s.', quote_literal(left(outcomes::text, 100))),
+      'outcomes takes one or more of done, expired, failed, discarded; null for all.');
+  end if;
+  perform holdfast._check_limit("limit");
+end $$;
+comment on function holdfast._check_forget is 'Refuse bad arguments of forget';
+
+create or replace function holdfast.forget(queue text, outcomes text[] default null, before timestamptz default null, "limit" int default 10000)
+returns table (forgotten int, more boolean)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._work_queue(forget.queue);
+  v_before timestamptz := coalesce(forget.before, 'infinity');
+  v_outcome text;
+begin
+  perform holdfast._check_forget(outcomes, "limit");
+  perform holdfast._check_isolation('forget');
+  forgotten := 0;
+  -- One null: all that the archive holds of the queue.
+  for v_outcome in select distinct o from unnest(coalesce(outcomes, '{null}')) o loop
+    exit when forgotten >= "limit";
+    forgotten := forgotten + holdfast._forget(v_before, v_queue.id, "limit" - forgotten, v_outcome);
+  end loop;
+  more := forgotten >= "limit";
+  return next;
+end $$;
+comment on function holdfast.forget is
+  'Delete from the archive what has ended in these ways (null: all) before a time (null: any), the first to end first; at most limit a call. Call it again while more is true';
 
 -- 79_replay.sql
 -- Replaying: messages of the archive sent once more, as new messages. The archive stays as it is.
@@ -10395,7 +10440,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '6654d2a2530a47a2108df8c6c5c716e739ec653b39f0a2042ccb2a69b6643bf1', false);
+values (0, 'functions', '3b7427d970ace4d34696b6e4ec27a6a851fcf9e22bb431f9ac98e76db1e1ff72', false);
 \else
 do $install$
 begin
@@ -10420,7 +10465,7 @@ begin
             (16, '0c7f711442b3598385b0e6cdd922e03dfb5af341ccb0649e4a9f8c46eba1e211'),
             (17, 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923dfcd20ae6'),
             (18, 'c3496d49e59b361342ca019688fcab97d6d5e12408e98ec7764f8fa73bac464b'),
-            (0, '6654d2a2530a47a2108df8c6c5c716e739ec653b39f0a2042ccb2a69b6643bf1')
+            (0, '3b7427d970ace4d34696b6e4ec27a6a851fcf9e22bb431f9ac98e76db1e1ff72')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
