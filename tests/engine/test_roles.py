@@ -133,6 +133,7 @@ CALLS: dict[str, str] = {
     "drop_schema": "'q'",
     "drop_staged": "'a'",
     "end_run": "1, 'done'",
+    "expire": "'q'",
     "extend": "'q', 1",
     "find_key": "sha256('key')",
     "forget": "'q'",

@@ -6456,7 +6456,7 @@ comment on function holdfast._check_repairs is 'Refuse changes of dead letters t
 -- 77_expire.sql
 -- Expiry: messages whose time to live is over end, also when nobody claims.
 --
--- claim ends what it meets; this is maintain()'s part. It walks the index of messages with a time to live, lane by
+-- claim ends what it meets; this is maintain()'s part, and expire() does it for one queue on request. It walks the index of messages with a time to live, lane by
 -- lane under the lane lock, so that no claim takes a message while it ends. What somebody has locked is left for later.
 -- A message in flight is passed over, unless the queue says expire_in_flight; so is a dead head that blocks its line.
 --
@@ -6484,7 +6484,7 @@ comment on function holdfast._pass_missing is
   'Under the lane lock: let the cursor pass ids at its place that are not there any more, or not yet, and write them down as a gap: no claim walks over their remains';
 
 create or replace function holdfast._expire_chunk(
-  lane holdfast.lane, queue holdfast.queue, start bigint, at timestamptz, inout from_at timestamptz, inout from_id bigint,
+  lane holdfast.lane, queue holdfast.queue, start bigint, at timestamptz, "limit" int, inout from_at timestamptz, inout from_id bigint,
   out met int, out ended bigint[], out dear boolean)
 language plpgsql volatile
 as $$
@@ -6499,7 +6499,7 @@ begin
              select g.hi >= m.id from holdfast.gap g where g.lane_id = lane.id and g.lo <= m.id order by g.lo desc limit 1), false))) as free
     from holdfast.message m
     where m.id >> 40 = lane.id and (m.expires_at, m.id) > (from_at, from_id) and m.expires_at <= at
-    order by m.expires_at, m.id limit 1000
+    order by m.expires_at, m.id limit _expire_chunk."limit"
   )
   select coalesce(array_agg(c.id) filter (where c.free and not c.dead), '{}'),
          coalesce(array_agg(c.id) filter (where not c.free and not c.dead), '{}'), count(*),
@@ -6519,9 +6519,9 @@ begin
   ended := case when v_free = '{}' then v_free else holdfast._end(lane.queue_id, v_free, 'expired', at) end;
 end $$;
 comment on function holdfast._expire_chunk is
-  'Under the lane lock: end the next messages that are past their time to live, at most 1,000, and say where to go on';
+  'Under the lane lock: end the next messages that are past their time to live, at most so many, and say where to go on';
 
-create or replace function holdfast._expire(lane holdfast.lane, at timestamptz, out expired int, out more boolean)
+create or replace function holdfast._expire(lane holdfast.lane, at timestamptz, "limit" int, out expired int, out more boolean)
 language plpgsql volatile
 as $$
 declare
@@ -6532,6 +6532,7 @@ declare
   v_from timestamptz := coalesce(holdfast._time(nullif(pg_sequence_last_value(lane.expiry_at), 0)), '-infinity');
   v_id bigint := coalesce(pg_sequence_last_value(lane.expiry_id), 0);
   v_chunk record;
+  v_size int;
   v_ahead boolean := false;
   v_dear boolean := false;
 begin
@@ -6544,14 +6545,15 @@ begin
     v_walk := 0;
   end if;
   loop
-    v_chunk := holdfast._expire_chunk(lane, v_queue, v_start, at, v_from, v_id);
+    v_size := least(1000, "limit" - expired);
+    v_chunk := holdfast._expire_chunk(lane, v_queue, v_start, at, v_size, v_from, v_id);
     v_from := v_chunk.from_at;
     v_id := v_chunk.from_id;
     expired := expired + cardinality(v_chunk.ended);
     v_ahead := v_ahead or v_start <= any (v_chunk.ended);
     v_dear := v_dear or v_chunk.dear;
-    exit when v_chunk.met < 1000;
-    more := clock_timestamp() > v_began + interval '20 ms';
+    exit when v_chunk.met < v_size;
+    more := expired >= "limit" or clock_timestamp() > v_began + interval '20 ms';
     exit when more;
   end loop;
   if not more then
@@ -6569,7 +6571,37 @@ begin
   end if;
 end $$;
 comment on function holdfast._expire is
-  'Under the lane lock: end messages that are past their time to live, for about 20 ms at most. more: not all of them were looked at';
+  'Under the lane lock: end messages that are past their time to live, at most so many, and for about 20 ms at most. more: not all of them were looked at';
+
+create or replace function holdfast.expire(queue text, "limit" int default 10000) returns table (expired int, more boolean)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._work_queue(expire.queue);
+  v_lane holdfast.lane;
+  v_did record;
+begin
+  perform holdfast._check_limit("limit");
+  perform holdfast._check_isolation('expire');
+  perform holdfast._limit_transaction();
+  expired := 0;
+  more := false;
+  for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.id loop
+    exit when expired >= "limit";
+    if not holdfast._await_lane(v_lane) or holdfast._boot_lane(v_lane) then
+      more := true;
+      continue;
+    end if;
+    v_did := holdfast._expire(v_lane, holdfast.now(), "limit" - expired);
+    expired := expired + v_did.expired;
+    more := more or v_did.more;
+  end loop;
+  more := more or expired >= "limit";
+  return next;
+end $$;
+comment on function holdfast.expire is
+  'End messages of a queue that are past their time to live, now; at most limit a call. Call it again while more is true. maintain does this by itself';
 
 -- 77_unblock.sql
 -- Blocked keys: lines that wait behind their head, and what to do about a dead one (on_dead = block).
@@ -9033,7 +9065,7 @@ begin
   v_did := holdfast._add_up(v_did, jsonb_build_object('found', holdfast._audit(lane, at)));
   v_trimmed := holdfast._trim_log(lane, at);
   v_did := holdfast._add_up(v_did, jsonb_build_object('trimmed', v_trimmed, 'more', v_trimmed >= 10000));
-  v_expiry := holdfast._expire(lane, at);
+  v_expiry := holdfast._expire(lane, at, 2147483647);
   v_did := holdfast._add_up(v_did, jsonb_build_object('expired', v_expiry.expired, 'more', v_expiry.more));
   perform holdfast._probe(lane, v_start, at);
   return v_did;
@@ -10440,7 +10472,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '3b7427d970ace4d34696b6e4ec27a6a851fcf9e22bb431f9ac98e76db1e1ff72', false);
+values (0, 'functions', 'a9aa7c9fe437ab32efad7827a6d33f7dcc836f2a2b855bff3c91a52e96728c97', false);
 \else
 do $install$
 begin
@@ -10465,7 +10497,7 @@ begin
             (16, '0c7f711442b3598385b0e6cdd922e03dfb5af341ccb0649e4a9f8c46eba1e211'),
             (17, 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923dfcd20ae6'),
             (18, 'c3496d49e59b361342ca019688fcab97d6d5e12408e98ec7764f8fa73bac464b'),
-            (0, '3b7427d970ace4d34696b6e4ec27a6a851fcf9e22bb431f9ac98e76db1e1ff72')
+            (0, 'a9aa7c9fe437ab32efad7827a6d33f7dcc836f2a2b855bff3c91a52e96728c97')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
