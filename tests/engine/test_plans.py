@@ -210,6 +210,12 @@ def expire(engine: Engine) -> None:
     engine.value("maintain")
 
 
+def expire_one_queue(engine: Engine) -> None:
+    engine.at(T0 + timedelta(hours=2))
+    for queue in ("kept", "lines"):
+        engine.row("expire", queue=queue)
+
+
 HOT: dict[str, Work] = {
     "send": lambda engine: engine.send(1),
     "send_batch": lambda engine: engine.send_numbers(3),
@@ -256,7 +262,12 @@ OTHER: dict[str, Work] = {
     ),
     "purge dead": lambda engine: engine.row("purge", queue="mortal", states=["dead"], limit=5),
     "purge archive": lambda engine: engine.row("purge", queue="kept", states=["archive"], limit=5),
+    "forget": lambda engine: [
+        engine.row("forget", queue="kept", outcomes=outcomes, before=T0 + timedelta(hours=1), limit=5)
+        for outcomes in (None, ["done"], ["expired", "failed"])
+    ],
     "expire": expire,
+    "expire one queue": expire_one_queue,
     "discard": lambda engine: engine.value("discard", queue="q", ids=[1, 2, 3]),
     "maintain": lambda engine: engine.value("maintain", budget="10 s"),
     "why": lambda engine: engine.rows("why", queue="q"),
@@ -273,7 +284,7 @@ POSITIONS |= {"message_order": (1, 2), "message_key": (1, 2), "message_idempoten
 EXACT = {"lease_scattered", "lease_pkey"}
 # They want a lane as a whole, to forget it or to count it, or all messages with one first id; and these the
 # range of ids that a lease holds.
-WHOLE = {"repair", "drop_queue", "expire", "archive_days", "whereabouts"}
+WHOLE = {"repair", "drop_queue", "expire", "expire one queue", "archive_days", "whereabouts"}
 # Nor is a day of the archive's default partition too much for upkeep: over 10,000 rows it leaves it there.
 SETTLED = {("ack", "message_pkey"), ("next", "message_pkey")}
 SETTLED |= {(verb, "archive_default_ended") for verb in ("maintain", "samples")}

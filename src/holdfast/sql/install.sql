@@ -2652,7 +2652,8 @@ exception
 end $$;
 comment on function holdfast._drop_partitions is 'Drop the partitions that no queue''s retention reaches back to; returns how many. 0 also if the archive is in use';
 
-create or replace function holdfast._forget(before timestamptz, queue_id int, "limit" int) returns int language plpgsql volatile
+create or replace function holdfast._forget(before timestamptz, queue_id int, "limit" int, outcome text default null) returns int
+language plpgsql volatile
 as $$
 declare
   v_old record;
@@ -2662,9 +2663,16 @@ begin
     select array_agg(o.id) as ids, min(o.ended_at) as first, max(o.ended_at) as last into v_old from (
       select a.id, a.ended_at from holdfast.archive_default a where a.ended_at < before order by a.ended_at, a.id limit _forget."limit"
       for update skip locked) o;
+  elsif _forget.outcome <> 'done' then
+    -- Those have an index.
+    select array_agg(o.id) as ids, min(o.ended_at) as first, max(o.ended_at) as last into v_old from (
+      select a.id, a.ended_at from holdfast.archive a
+      where a.queue_id = _forget.queue_id and a.outcome = _forget.outcome and a.outcome <> 'done' and a.ended_at < before
+      order by a.ended_at, a.id limit _forget."limit" for update skip locked) o;
   else
     select array_agg(o.id) as ids, min(o.ended_at) as first, max(o.ended_at) as last into v_old from (
-      select a.id, a.ended_at from holdfast.archive a where a.queue_id = _forget.queue_id and a.ended_at < before
+      select a.id, a.ended_at from holdfast.archive a
+      where a.queue_id = _forget.queue_id and a.ended_at < before and (_forget.outcome is null or a.outcome = 'done')
       order by a.ended_at, a.id limit _forget."limit" for update skip locked) o;
   end if;
   -- An id is there once; the times say in which partitions to look.
@@ -2672,7 +2680,7 @@ begin
   get diagnostics v_gone = row_count;
   return v_gone;
 end $$;
-comment on function holdfast._forget is 'Delete the oldest messages of a queue from the archive; queue_id null: of all queues, from the default partition';
+comment on function holdfast._forget is 'Delete the oldest messages of a queue from the archive, or those with one outcome; queue_id null: of all queues, from the default partition';
 
 create or replace function holdfast._forget_old(at timestamptz, "limit" int) returns int language plpgsql volatile
 as $$
@@ -6468,7 +6476,7 @@ comment on function holdfast._check_repairs is 'Refuse changes of dead letters t
 -- 77_expire.sql
 -- Expiry: messages whose time to live is over end, also when nobody claims.
 --
--- claim ends what it meets; this is maintain()'s part. It walks the index of messages with a time to live, lane by
+-- claim ends what it meets; this is maintain()'s part, and expire() does it for one queue on request. It walks the index of messages with a time to live, lane by
 -- lane under the lane lock, so that no claim takes a message while it ends. What somebody has locked is left for later.
 -- A message in flight is passed over, unless the queue says expire_in_flight; so is a dead head that blocks its line.
 --
@@ -6496,7 +6504,7 @@ comment on function holdfast._pass_missing is
   'Under the lane lock: let the cursor pass ids at its place that are not there any more, or not yet, and write them down as a gap: no claim walks over their remains';
 
 create or replace function holdfast._expire_chunk(
-  lane holdfast.lane, queue holdfast.queue, start bigint, at timestamptz, inout from_at timestamptz, inout from_id bigint,
+  lane holdfast.lane, queue holdfast.queue, start bigint, at timestamptz, "limit" int, inout from_at timestamptz, inout from_id bigint,
   out met int, out ended bigint[], out dear boolean)
 language plpgsql volatile
 as $$
@@ -6511,7 +6519,7 @@ begin
              select g.hi >= m.id from holdfast.gap g where g.lane_id = lane.id and g.lo <= m.id order by g.lo desc limit 1), false))) as free
     from holdfast.message m
     where m.id >> 40 = lane.id and (m.expires_at, m.id) > (from_at, from_id) and m.expires_at <= at
-    order by m.expires_at, m.id limit 1000
+    order by m.expires_at, m.id limit _expire_chunk."limit"
   )
   select coalesce(array_agg(c.id) filter (where c.free and not c.dead), '{}'),
          coalesce(array_agg(c.id) filter (where not c.free and not c.dead), '{}'), count(*),
@@ -6531,9 +6539,9 @@ begin
   ended := case when v_free = '{}' then v_free else holdfast._end(lane.queue_id, v_free, 'expired', at) end;
 end $$;
 comment on function holdfast._expire_chunk is
-  'Under the lane lock: end the next messages that are past their time to live, at most 1,000, and say where to go on';
+  'Under the lane lock: end the next messages that are past their time to live, at most so many, and say where to go on';
 
-create or replace function holdfast._expire(lane holdfast.lane, at timestamptz, out expired int, out more boolean)
+create or replace function holdfast._expire(lane holdfast.lane, at timestamptz, "limit" int, out expired int, out more boolean)
 language plpgsql volatile
 as $$
 declare
@@ -6544,6 +6552,7 @@ declare
   v_from timestamptz := coalesce(holdfast._time(nullif(pg_sequence_last_value(lane.expiry_at), 0)), '-infinity');
   v_id bigint := coalesce(pg_sequence_last_value(lane.expiry_id), 0);
   v_chunk record;
+  v_size int;
   v_ahead boolean := false;
   v_dear boolean := false;
 begin
@@ -6556,14 +6565,15 @@ begin
     v_walk := 0;
   end if;
   loop
-    v_chunk := holdfast._expire_chunk(lane, v_queue, v_start, at, v_from, v_id);
+    v_size := least(1000, "limit" - expired);
+    v_chunk := holdfast._expire_chunk(lane, v_queue, v_start, at, v_size, v_from, v_id);
     v_from := v_chunk.from_at;
     v_id := v_chunk.from_id;
     expired := expired + cardinality(v_chunk.ended);
     v_ahead := v_ahead or v_start <= any (v_chunk.ended);
     v_dear := v_dear or v_chunk.dear;
-    exit when v_chunk.met < 1000;
-    more := clock_timestamp() > v_began + interval '20 ms';
+    exit when v_chunk.met < v_size;
+    more := expired >= "limit" or clock_timestamp() > v_began + interval '20 ms';
     exit when more;
   end loop;
   if not more then
@@ -6581,7 +6591,37 @@ begin
   end if;
 end $$;
 comment on function holdfast._expire is
-  'Under the lane lock: end messages that are past their time to live, for about 20 ms at most. more: not all of them were looked at';
+  'Under the lane lock: end messages that are past their time to live, at most so many, and for about 20 ms at most. more: not all of them were looked at';
+
+create or replace function holdfast.expire(queue text, "limit" int default 10000) returns table (expired int, more boolean)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._work_queue(expire.queue);
+  v_lane holdfast.lane;
+  v_did record;
+begin
+  perform holdfast._check_limit("limit");
+  perform holdfast._check_isolation('expire');
+  perform holdfast._limit_transaction();
+  expired := 0;
+  more := false;
+  for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.id loop
+    exit when expired >= "limit";
+    if not holdfast._await_lane(v_lane) or holdfast._boot_lane(v_lane) then
+      more := true;
+      continue;
+    end if;
+    v_did := holdfast._expire(v_lane, holdfast.now(), "limit" - expired);
+    expired := expired + v_did.expired;
+    more := more or v_did.more;
+  end loop;
+  more := more or expired >= "limit";
+  return next;
+end $$;
+comment on function holdfast.expire is
+  'End messages of a queue that are past their time to live, now; at most limit a call. Call it again while more is true. maintain does this by itself';
 
 -- 77_unblock.sql
 -- Blocked keys: lines that wait behind their head, and what to do about a dead one (on_dead = block).
@@ -6686,6 +6726,8 @@ comment on function holdfast.unblock is
 -- (an ack in an open transaction) is left alone, and so is an ordered message whose successor somebody has locked: its end
 -- would wait for that, and the lane with it. The cursor passes fresh messages that were purged: sends that were
 -- open then are written down as gaps, never jumped over.
+--
+-- forget deletes from the archive alone, what has ended in some way before some time.
 
 create or replace function holdfast._check_purge(states text[]) returns void language plpgsql immutable
 as $$
@@ -6892,6 +6934,41 @@ begin
 end $$;
 comment on function holdfast.purge is
   'End messages of a queue that are in these states, as discarded, and delete what the archive holds of it; at most limit a call. Call it again while more is true';
+
+create or replace function holdfast._check_forget(outcomes text[], "limit" int) returns void language plpgsql immutable
+as $$
+begin
+  if not outcomes <@ '{done,expired,failed,discarded}' or outcomes = '{}' then
+    perform holdfast._fail('QH410', 'unknown outcome', format('Got %s.', quote_literal(left(outcomes::text, 100))),
+      'outcomes takes one or more of done, expired, failed, discarded; null for all.');
+  end if;
+  perform holdfast._check_limit("limit");
+end $$;
+comment on function holdfast._check_forget is 'Refuse bad arguments of forget';
+
+create or replace function holdfast.forget(queue text, outcomes text[] default null, before timestamptz default null, "limit" int default 10000)
+returns table (forgotten int, more boolean)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._work_queue(forget.queue);
+  v_before timestamptz := coalesce(forget.before, 'infinity');
+  v_outcome text;
+begin
+  perform holdfast._check_forget(outcomes, "limit");
+  perform holdfast._check_isolation('forget');
+  forgotten := 0;
+  -- One null: all that the archive holds of the queue.
+  for v_outcome in select distinct o from unnest(coalesce(outcomes, '{null}')) o loop
+    exit when forgotten >= "limit";
+    forgotten := forgotten + holdfast._forget(v_before, v_queue.id, "limit" - forgotten, v_outcome);
+  end loop;
+  more := forgotten >= "limit";
+  return next;
+end $$;
+comment on function holdfast.forget is
+  'Delete from the archive what has ended in these ways (null: all) before a time (null: any), the first to end first; at most limit a call. Call it again while more is true';
 
 -- 79_replay.sql
 -- Replaying: messages of the archive sent once more, as new messages. The archive stays as it is.
@@ -9097,7 +9174,7 @@ begin
   v_did := holdfast._add_up(v_did, jsonb_build_object('found', holdfast._audit(lane, at)));
   v_trimmed := holdfast._trim_log(lane, at);
   v_did := holdfast._add_up(v_did, jsonb_build_object('trimmed', v_trimmed, 'more', v_trimmed >= 10000));
-  v_expiry := holdfast._expire(lane, at);
+  v_expiry := holdfast._expire(lane, at, 2147483647);
   v_did := holdfast._add_up(v_did, jsonb_build_object('expired', v_expiry.expired, 'more', v_expiry.more));
   perform holdfast._probe(lane, v_start, at);
   return v_did;
@@ -10504,7 +10581,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '1663bb948ee95c5652b29bf911cb66615c7220ecbfd6c28cda980d49abfbadc7', false);
+values (0, 'functions', '15d1eb3bf3ea66cd8ef2095d58a9f8d3d8d7c0fd9e457209e17e49b9fc7339fb', false);
 \else
 do $install$
 begin
@@ -10530,7 +10607,7 @@ begin
             (17, 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923dfcd20ae6'),
             (18, 'c3496d49e59b361342ca019688fcab97d6d5e12408e98ec7764f8fa73bac464b'),
             (19, 'e28c384f80a951b59f733e9c7487c09031c6350771a4129d2242fb5074ff90dd'),
-            (0, '1663bb948ee95c5652b29bf911cb66615c7220ecbfd6c28cda980d49abfbadc7')
+            (0, '15d1eb3bf3ea66cd8ef2095d58a9f8d3d8d7c0fd9e457209e17e49b9fc7339fb')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

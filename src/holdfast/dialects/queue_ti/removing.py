@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+from urllib.parse import unquote
+
 from holdfast.server.endpoint import ADMIN, Book, Call
 
 from .records import states_of
@@ -15,10 +18,16 @@ ALL = [*LIVING, KEPT]
 book = Book("removing")
 
 
-@book.add("DELETE", TOPIC + "/messages/by-key/{key:path}", ADMIN)
+@book.add("DELETE", TOPIC + "/messages/by-key/{key}", ADMIN)
 async def delete_by_key(call: Call[None]) -> object:
     """Delete the messages that have a key."""
-    return {"deleted": len(await call.service.engine.discard_key(call.queue, call.part("key")))}
+    return {"deleted": len(await call.service.engine.discard_key(call.queue, key_of(call)))}
+
+
+def key_of(call: Call[Any]) -> str:
+    """The key at the end of the path, whatever slashes are in it."""
+    path: bytes = call.request.scope["raw_path"]
+    return unquote(path.rpartition(b"/")[2])
 
 
 @book.add("POST", TOPIC + "/purge", ADMIN, body=Purge)
