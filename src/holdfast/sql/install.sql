@@ -1483,6 +1483,8 @@ begin
         perform holdfast._check_field(v_field, v_value in ('"none"', '"key"', '"strict"'), v_value, 'none, key or strict');
       when 'on_dead' then
         perform holdfast._check_field(v_field, v_value in ('"continue"', '"block"'), v_value, 'continue or block');
+      when 'replaces' then
+        perform holdfast._check_field(v_field, v_value in ('"unclaimed"', '"waiting"'), v_value, '"unclaimed" or "waiting"');
       when 'budget' then
         perform holdfast._check_field(v_field, v_value in ('"deliveries"', '"failures"'), v_value, '"deliveries" or "failures"');
       when 'lapse_is_failure' then
@@ -1498,7 +1500,7 @@ begin
         perform holdfast._check_field(v_field, v_good, v_value, 'an object of at most 16,384 bytes as text');
       else
         perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
-          'Fields: kind, lease, max_deliveries, budget, lapse_is_failure, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, durability, retention, claim_window, rate_limits, annotations.');
+          'Fields: kind, lease, max_deliveries, budget, lapse_is_failure, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, replaces, durability, retention, claim_window, rate_limits, annotations.');
     end case;
   end loop;
 end $$;
@@ -1552,7 +1554,7 @@ create or replace function holdfast._builtin() returns jsonb language sql immuta
            "backoff": {"base": "0 s", "factor": 2, "cap": "300 s", "jitter": 0},
            "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576,
            "budget": "deliveries", "lapse_is_failure": false, "durability": "durable",
-           "ordering": "none", "on_dead": "continue", "retention": null,
+           "ordering": "none", "on_dead": "continue", "replaces": "unclaimed", "retention": null,
            "claim_window": "0 s", "rate_limits": {"send": null, "claim": null, "settle": null},
            "annotations": {}}'::jsonb;
 comment on function holdfast._builtin is 'The configuration of a queue of which nothing was said';
@@ -1615,6 +1617,7 @@ begin
     fast = case when effective ->> 'durability' = 'fast' then true end,
     ordering = nullif(effective ->> 'ordering', 'none'),
     on_dead = effective ->> 'on_dead',
+    replaces = effective ->> 'replaces',
     ordered = q.ordered or effective ->> 'ordering' <> 'none',
     plain = not (q.ordered or effective ->> 'ordering' <> 'none'),
     lean = not effective -> 'keep' ? 'done' and not (effective ->> 'expire_in_flight')::boolean
@@ -3073,7 +3076,9 @@ comment on function holdfast._orphans is 'Which of these messages are parked beh
 -- key               at most one waiting message of a key: sending again replaces its content and keeps its id. Such
 --                   messages are stored as due rows, which claim locks: while somebody replaces one in an open
 --                   transaction it is skipped, not handed out as it was. One that is being claimed is not waited for:
---                   a new message is sent. One that came back from a delivery (nack, lease ran out) stays as it is.
+--                   a new message is sent. One that came back from a delivery (nack, lease ran out) stays as it is, unless
+--                   the queue's replaces is waiting: then it is the same message with another content, and what its
+--                   deliveries have left stays.
 -- idempotency_key   at most one live message of a key: the same payload again answers with the first id, another is an
 --                   error. A unique index stands behind the lock. One that is past its time to live and in nobody's
 --                   hands ends at this moment, if nobody has removed it yet: else its key would swallow a message.
@@ -3187,7 +3192,7 @@ declare
   v_id bigint;
 begin
   if draft.key is not null then
-    v_id := holdfast._replace(queue.id, draft, v_line, at);
+    v_id := holdfast._replace(queue, draft, v_line, at);
   elsif draft.idempotency_key is not null then
     v_id := holdfast._sent_before(queue, draft, nth);
   end if;
@@ -3211,22 +3216,23 @@ begin
 end $$;
 comment on function holdfast._store_one is 'Under the locks of its keys: store one message, or replace the one that waits, or find the one sent before. nth: which message of the call it is; null: the only one';
 
-create or replace function holdfast._replace(queue_id int, draft holdfast.draft, line text, at timestamptz) returns bigint
+create or replace function holdfast._replace(queue holdfast.queue, draft holdfast.draft, line text, at timestamptz) returns bigint
 language plpgsql volatile
 as $$
 declare
   v_id bigint;
+  v_any boolean := queue.replaces = 'waiting';
 begin
   -- An older snapshot would not show what the sender before this one has committed.
   perform holdfast._check_isolation('send with a key');
   select m.id into v_id from holdfast.message m
-  where m.queue_id = _replace.queue_id and m.key = draft.key and m.due_at > '-infinity' and coalesce(m.deliveries, 0) = 0
+  where m.queue_id = queue.id and m.key = draft.key and m.due_at > '-infinity' and (v_any or coalesce(m.deliveries, 0) = 0)
     and m.ordering_key is not distinct from line and m.blocks_since is null
   order by m.id desc limit 1 for update skip locked;
   update holdfast.message m set
     enqueued_at = at, expires_at = draft.expires_at, payload = draft.payload, body = draft.body, content_type = draft.content_type,
     headers = draft.headers, tag = draft.tag, correlation_id = draft.correlation_id, max_deliveries = draft.max_deliveries,
-    last_error = null, origin = null,
+    last_error = case when v_any then m.last_error end, origin = case when v_any then m.origin end,
     -- A parked one waits for its time first, then a claim parks it again if it still stands behind a head.
     due_at = coalesce(draft.due_at, case when m.due_at = 'infinity' then m.due_at else least(m.due_at, at) end)
   where m.id = v_id;
@@ -10581,7 +10587,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '15d1eb3bf3ea66cd8ef2095d58a9f8d3d8d7c0fd9e457209e17e49b9fc7339fb', false);
+values (0, 'functions', '76fd6f3c3d9a633b4c900b8ad80ea18a7816c8e95474f1187b1f6b0fb90af462', false);
 \else
 do $install$
 begin
@@ -10607,7 +10613,7 @@ begin
             (17, 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923dfcd20ae6'),
             (18, 'c3496d49e59b361342ca019688fcab97d6d5e12408e98ec7764f8fa73bac464b'),
             (19, 'e28c384f80a951b59f733e9c7487c09031c6350771a4129d2242fb5074ff90dd'),
-            (0, '15d1eb3bf3ea66cd8ef2095d58a9f8d3d8d7c0fd9e457209e17e49b9fc7339fb')
+            (0, '76fd6f3c3d9a633b4c900b8ad80ea18a7816c8e95474f1187b1f6b0fb90af462')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

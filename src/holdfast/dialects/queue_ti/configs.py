@@ -95,6 +95,7 @@ def shared(settings: Settings) -> Config:
         "lease": settings.visibility_timeout_seconds,
         "budget": "failures",
         "lapse_is_failure": False,
+        "replaces": "waiting",
         "keep": KEPT,
         "keep_for": KEPT_FOR,
     }
