@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Holdfast
 from tests.dialects.conftest import At
+from tests.dialects.pins import pins
 from tests.dialects.queue_ti import QueueTi, as_payload
 from tests.fix_http import Serve
 from tests.waiting import eventually
@@ -51,6 +52,7 @@ def test_a_topic_is_made_by_its_first_message_as_the_defaults_say(
         ({"max_depth": 0, "throughput_limit": 0}, {"max_depth": None, "throughput_limit": None}),
     ],
 )
+@pins(38, 39, 40, 41, 42)
 def test_what_a_topic_says_goes_before_the_defaults(
     queue_ti: QueueTi, holdfast: Holdfast, name: str, config: dict[str, int], wanted: dict[str, Any]
 ) -> None:
@@ -63,6 +65,7 @@ def test_what_a_topic_says_goes_before_the_defaults(
     }
 
 
+@pins(43)
 def test_a_field_that_is_left_out_or_null_is_the_default_again(
     queue_ti: QueueTi, holdfast: Holdfast, name: str
 ) -> None:
@@ -88,6 +91,7 @@ def test_a_configuration_is_listed_until_it_is_deleted(queue_ti: QueueTi, name: 
     queue_ti.refused("GET", "/topic-configs/nowhere", status=404)
 
 
+@pins(40)
 def test_a_full_topic_refuses_what_is_more_until_there_is_room(queue_ti: QueueTi, name: str) -> None:
     queue_ti.configure(name, max_depth=2)
     queue_ti.send(name, "1")
@@ -101,6 +105,7 @@ def test_a_full_topic_refuses_what_is_more_until_there_is_room(queue_ti: QueueTi
     queue_ti.send(name, "3")
 
 
+@pins(41)
 def test_an_exhausted_throughput_gives_fewer_messages_and_no_error(
     queue_ti: QueueTi, name: str, at: At
 ) -> None:
@@ -116,6 +121,7 @@ def test_an_exhausted_throughput_gives_fewer_messages_and_no_error(
     assert taken == [[b"1", b"2"], [], [b"3", b"4"]]
 
 
+@pins(42)
 def test_a_change_of_the_defaults_holds_for_topics_that_are_there_and_for_new_ones(
     serve: Serve, engine: Holdfast
 ) -> None:
@@ -147,6 +153,7 @@ def test_a_change_of_the_defaults_holds_for_topics_that_are_there_and_for_new_on
         assert "queue-ti" in effective(engine, "new.dlq")["annotations"]
 
 
+@pins(46, 47)
 def test_a_change_at_one_server_is_in_force_at_the_other_at_once(serve: Serve, name: str) -> None:
     with QueueTi(serve().address) as one, QueueTi(serve().address) as other:
         one.send(name, "x")

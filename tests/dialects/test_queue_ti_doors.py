@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
@@ -13,8 +14,10 @@ from holdfast import Holdfast
 from holdfast.client import ERRORS
 from holdfast.dialects import DIALECTS
 from holdfast.dialects.queue_ti.errors import SAID
+from tests.dialects.pins import pins
 from tests.dialects.queue_ti import QueueTi, as_payload, content_of
 from tests.dialects.topics import Topics
+from tests.docs.pages import DOCS, prose, quoted, rows, sections
 from tests.fix_http import Caller, Serve
 from tests.waiting import eventually
 
@@ -126,6 +129,7 @@ def test_a_key_that_only_sends_makes_no_topic(serve: Serve, engine: Holdfast, na
     assert engine.queues() == []
 
 
+@pins(30)
 def test_a_consumer_may_not_requeue(serve: Serve, engine: Holdfast) -> None:
     http = serve()
     admin, consumer, sender = (
@@ -192,6 +196,7 @@ def test_a_server_without_the_dialect_says_so(serve: Serve) -> None:
         ({"topic": "x" * 197, "payload": "eA=="}, 400),
     ],
 )
+@pins(31)
 def test_a_bad_message_is_refused_and_sends_nothing(
     queue_ti: QueueTi, name: str, body: dict[str, Any], status: int
 ) -> None:
@@ -258,8 +263,10 @@ def test_a_body_that_is_none_is_refused(
     queue_ti.refused("POST", "/messages", status=status, content=content, headers=headers)
 
 
+@pins(45)
 def test_other_paths_and_methods_are_refused_in_the_shape_of_the_dialect(queue_ti: QueueTi) -> None:
-    for path in ("/messages/x", "/topics", "/topics/t/replay", "/admin/archive-reaper/run", "/messagesx"):
+    paths = ("/messages/x", "/admin", "/topics", "/topics/t/replay", "/admin/archive-reaper/run")
+    for path in (*paths, "/messagesx"):
         answer = queue_ti.client.post(f"/api{path}", json={})
         assert answer.status_code == 404
         assert isinstance(answer.json()["error"], str) is (path != "/messagesx")
@@ -377,3 +384,33 @@ def test_a_message_of_a_native_queue_is_settled_by_the_id_that_is_listed(
 
 def test_every_code_that_is_translated_exists() -> None:
     assert set(SAID) <= set(ERRORS)
+
+
+PAGE = (DOCS / "dialects" / "queue_ti.md").read_text(encoding="utf-8")
+
+
+def test_the_documentation_has_every_route_with_its_scope() -> None:
+    table = sections(PAGE, 2)["Routes"]
+    told = {quoted(row[0])[0]: row[1] for row in rows(table[: table.index("| status |")])}
+
+    assert told == {
+        f"{endpoint.method} {endpoint.path.replace('{queue}', '{topic}')}": endpoint.scope or "none"
+        for endpoint in DIALECTS["queue-ti"].endpoints
+    }
+
+
+def test_the_documentation_has_every_field_of_a_request() -> None:
+    told = set(quoted(prose(PAGE)))
+
+    kinds = {kind for one in DIALECTS["queue-ti"].endpoints for kind in (one.body, one.query) if kind}
+    assert {name for kind in kinds for name in kind.__struct_fields__} <= told
+
+
+def test_the_documentation_has_what_each_door_hands_out() -> None:
+    table = rows(sections(PAGE, 2)["Payloads across doors"])
+    found = [[quoted(cell)[0] for cell in row[1:]] for row in table]
+
+    assert found == [
+        ['{"a": 1}', '{"a": 1}', as_payload(HANDED_OUT[JSON, QUEUE_TI])],
+        [IN_BASE64, json.dumps(HANDED_OUT[RAW, TOPICS]), IN_BASE64],
+    ]

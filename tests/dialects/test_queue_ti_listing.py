@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Holdfast
 from tests.dialects.conftest import At
+from tests.dialects.pins import pins
 from tests.dialects.queue_ti import QueueTi
 
 T0 = "2030-01-01T00:00:00Z"
@@ -17,6 +18,7 @@ COLUMNS = [
 ]  # fmt: skip
 
 
+@pins(1, 2, 3, 4, 5, 7, 9)
 def test_every_column_of_a_message_is_listed_through_its_life(
     queue_ti: QueueTi, name: str, at: At
 ) -> None:
@@ -53,6 +55,7 @@ def test_every_column_of_a_message_is_listed_through_its_life(
     assert back == {**fresh, **failed}
 
 
+@pins(6, 16, 29)
 def test_a_dead_letter_is_listed_in_its_topic_until_it_is_requeued(
     queue_ti: QueueTi, name: str, at: At
 ) -> None:
@@ -76,6 +79,7 @@ def test_a_dead_letter_is_listed_in_its_topic_until_it_is_requeued(
     assert queue_ti.items(f"{name}.dlq") == []
 
 
+@pins(2, 26)
 def test_a_message_without_retries_and_below_the_threshold_ends_failed(
     queue_ti: QueueTi, name: str
 ) -> None:
@@ -90,6 +94,7 @@ def test_a_message_without_retries_and_below_the_threshold_ends_failed(
     assert (queue_ti.dequeue(name), queue_ti.items(f"{name}.dlq")) == ([], [])
 
 
+@pins(10)
 def test_a_visibility_timeout_that_is_over_is_listed_as_pending(queue_ti: QueueTi, name: str, at: At) -> None:
     queue_ti.send(name, "x")
     queue_ti.dequeue(name)

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from tests.dialects.conftest import T0
+from tests.dialects.pins import pins
 from tests.dialects.queue_ti import QueueTi
 from tests.fix_http import Serve
 from tests.waiting import eventually
@@ -38,6 +39,7 @@ def expired(queue_ti: QueueTi) -> int:
     return sum(one["count"] for one in every if one["status"] == "expired")
 
 
+@pins(32)
 def test_the_expiry_reaper_marks_every_minute_what_nobody_dequeues(serve: Serve, clock: Conn) -> None:
     with QueueTi(serve(upkeep=0).address) as queue_ti:
         queue_ti.configure("short", message_ttl_seconds=30)
@@ -50,6 +52,7 @@ def test_the_expiry_reaper_marks_every_minute_what_nobody_dequeues(serve: Serve,
         eventually(lambda: expired(queue_ti) == 1, what="it is marked")
 
 
+@pins(35, 36)
 def test_the_delete_reaper_deletes_by_its_schedule_once_for_two_servers(serve: Serve, clock: Conn) -> None:
     with QueueTi(serve(upkeep=0).address) as one, QueueTi(serve(upkeep=0).address) as other:
         assert one.ok("GET", SCHEDULE) == {"schedule": "", "active": False}

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Holdfast
 from tests.dialects.conftest import At
+from tests.dialects.pins import pins
 from tests.dialects.queue_ti import QueueTi
 
 
@@ -16,6 +17,7 @@ def statuses(queue_ti: QueueTi, topic: str) -> list[str]:
     return [item["status"] for item in queue_ti.items(topic)]
 
 
+@pins(18, 28, 33, 34, 36, 37)
 def test_what_is_past_its_time_is_marked_without_a_dequeue_and_deleted_by_the_other_reaper(
     queue_ti: QueueTi, name: str, at: At
 ) -> None:
@@ -38,6 +40,7 @@ def test_what_is_past_its_time_is_marked_without_a_dequeue_and_deleted_by_the_ot
     assert statuses(queue_ti, name) == ["pending"]
 
 
+@pins(24)
 def test_a_message_past_its_time_is_not_handed_out_whether_it_is_marked_or_not(
     queue_ti: QueueTi, name: str, at: At
 ) -> None:
@@ -48,6 +51,7 @@ def test_a_message_past_its_time_is_not_handed_out_whether_it_is_marked_or_not(
     assert queue_ti.dequeue(name) == []
 
 
+@pins(39)
 def test_dead_letters_and_messages_without_a_ttl_do_not_expire(
     queue_ti: QueueTi, name: str, at: At
 ) -> None:

@@ -54,6 +54,9 @@ def decoded(payload: str) -> bytes:
 async def sent(call: Call[Enqueue], content: bytes) -> int:
     """Send the message of a request; its id."""
     topic = call.asked.topic
+    if call.asked.key is not None:
+        # A message whose visibility timeout is over waits, whether anybody has asked for it since or not.
+        await call.service.engine.sweep(topic)
     schema = (await call.service.configs.of(topic)).schema
     message = as_message(call.asked, None if schema is None else as_json(content))
     (id,) = await call.service.sends.send(topic, [message])
