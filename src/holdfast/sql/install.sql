@@ -970,13 +970,14 @@ values (17, 'receipts', 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923
 -- Lookups: where a message is now, what a queue holds, and how what it keeps has ended.
 --
 -- message_root, archive_by_root   by the first id, which stays in origin when a message moves. As text: whoever stages a
---                                 message of an archive says what its origin is, and that need not be a number
+--                                 message of an archive says what its origin is, and that need not be a number. Only who
+--                                 asks for a root_id may walk them, so their condition is one that nothing else implies
 -- archive_by_outcome              what ended otherwise than done: of that there is most, and it pays for no index more
 -- holdfast.content                a message as contents shows it
 -- queue.replaces                  which messages a send with their key replaces
 
-create index message_root on holdfast.message ((origin ->> 'root_id')) where origin is not null;
-create index archive_by_root on holdfast.archive ((origin ->> 'root_id')) where origin is not null;
+create index message_root on holdfast.message ((origin ->> 'root_id')) where origin ? 'root_id';
+create index archive_by_root on holdfast.archive ((origin ->> 'root_id')) where origin ? 'root_id';
 create index archive_by_outcome on holdfast.archive (queue_id, outcome, ended_at, id) where outcome <> 'done';
 
 create type holdfast.content as (
@@ -997,7 +998,7 @@ drop function if exists holdfast._expire_chunk(holdfast.lane, holdfast.queue, bi
 drop function if exists holdfast._replace(int, holdfast.draft, text, timestamptz);
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (18, 'lookups', 'c3496d49e59b361342ca019688fcab97d6d5e12408e98ec7764f8fa73bac464b', false);
+values (18, 'lookups', '6fc7de9033e787267cdf7aa89d0f3518e8154b7aa590880ff50b3395aa772940', false);
 
 -- ==================== 0019 schedules ====================
 
@@ -7544,7 +7545,7 @@ begin
          from holdfast.message o where o.id = r.id and holdfast._root_id(o.id, o.origin) = r.id)
         union all
         (select c.id, c.queue_id, c.due_at, c.enqueued_at, c.origin ->> 'queue'
-         from holdfast.message c where c.origin is not null and c.origin ->> 'root_id' = r.id::text)) m
+         from holdfast.message c where c.origin ? 'root_id' and c.origin ->> 'root_id' = r.id::text)) m
       order by m.enqueued_at desc, m.id desc limit 1) m;
 end $$;
 comment on function holdfast._living is 'The living messages with these first ids; of several with one the latest';
@@ -7561,7 +7562,7 @@ begin
          from holdfast.archive o where o.id = r.id and holdfast._root_id(o.id, o.origin) = r.id)
         union all
         (select c.id, c.queue_id, c.outcome, c.ended_at
-         from holdfast.archive c where c.origin is not null and c.origin ->> 'root_id' = r.id::text)) a
+         from holdfast.archive c where c.origin ? 'root_id' and c.origin ->> 'root_id' = r.id::text)) a
         join holdfast.queue q on q.id = a.queue_id
       order by a.ended_at desc, a.id desc limit 1) a;
 end $$;
@@ -10587,7 +10588,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '76fd6f3c3d9a633b4c900b8ad80ea18a7816c8e95474f1187b1f6b0fb90af462', false);
+values (0, 'functions', 'ad620db87d8d82aa962cd554b8cc00b0240ec4a5734c81bf92f56f130f2d13ad', false);
 \else
 do $install$
 begin
@@ -10611,9 +10612,9 @@ begin
             (15, 'fe56e6e2bae0fc1aeb4d6087bc723d295e0d5c13e2e9576128fae84c8b63abe5'),
             (16, '0c7f711442b3598385b0e6cdd922e03dfb5af341ccb0649e4a9f8c46eba1e211'),
             (17, 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923dfcd20ae6'),
-            (18, 'c3496d49e59b361342ca019688fcab97d6d5e12408e98ec7764f8fa73bac464b'),
+            (18, '6fc7de9033e787267cdf7aa89d0f3518e8154b7aa590880ff50b3395aa772940'),
             (19, 'e28c384f80a951b59f733e9c7487c09031c6350771a4129d2242fb5074ff90dd'),
-            (0, '76fd6f3c3d9a633b4c900b8ad80ea18a7816c8e95474f1187b1f6b0fb90af462')
+            (0, 'ad620db87d8d82aa962cd554b8cc00b0240ec4a5734c81bf92f56f130f2d13ad')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

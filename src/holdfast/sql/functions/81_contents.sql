@@ -30,7 +30,7 @@ begin
          from holdfast.message o where o.id = r.id and holdfast._root_id(o.id, o.origin) = r.id)
         union all
         (select c.id, c.queue_id, c.due_at, c.enqueued_at, c.origin ->> 'queue'
-         from holdfast.message c where c.origin is not null and c.origin ->> 'root_id' = r.id::text)) m
+         from holdfast.message c where c.origin ? 'root_id' and c.origin ->> 'root_id' = r.id::text)) m
       order by m.enqueued_at desc, m.id desc limit 1) m;
 end $$;
 comment on function holdfast._living is 'The living messages with these first ids; of several with one the latest';
@@ -47,7 +47,7 @@ begin
          from holdfast.archive o where o.id = r.id and holdfast._root_id(o.id, o.origin) = r.id)
         union all
         (select c.id, c.queue_id, c.outcome, c.ended_at
-         from holdfast.archive c where c.origin is not null and c.origin ->> 'root_id' = r.id::text)) a
+         from holdfast.archive c where c.origin ? 'root_id' and c.origin ->> 'root_id' = r.id::text)) a
         join holdfast.queue q on q.id = a.queue_id
       order by a.ended_at desc, a.id desc limit 1) a;
 end $$;

@@ -1,13 +1,14 @@
 -- Lookups: where a message is now, what a queue holds, and how what it keeps has ended.
 --
 -- message_root, archive_by_root   by the first id, which stays in origin when a message moves. As text: whoever stages a
---                                 message of an archive says what its origin is, and that need not be a number
+--                                 message of an archive says what its origin is, and that need not be a number. Only who
+--                                 asks for a root_id may walk them, so their condition is one that nothing else implies
 -- archive_by_outcome              what ended otherwise than done: of that there is most, and it pays for no index more
 -- holdfast.content                a message as contents shows it
 -- queue.replaces                  which messages a send with their key replaces
 
-create index message_root on holdfast.message ((origin ->> 'root_id')) where origin is not null;
-create index archive_by_root on holdfast.archive ((origin ->> 'root_id')) where origin is not null;
+create index message_root on holdfast.message ((origin ->> 'root_id')) where origin ? 'root_id';
+create index archive_by_root on holdfast.archive ((origin ->> 'root_id')) where origin ? 'root_id';
 create index archive_by_outcome on holdfast.archive (queue_id, outcome, ended_at, id) where outcome <> 'done';
 
 create type holdfast.content as (
