@@ -6,6 +6,7 @@ import itertools
 import json
 from base64 import b64encode
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -147,6 +148,27 @@ def test_a_consumer_may_not_requeue(serve: Serve, engine: Holdfast) -> None:
         caller.requeue(id)
 
 
+def test_a_topic_that_many_make_at_once_is_made_once(queue_ti: QueueTi, name: str) -> None:
+    with ThreadPoolExecutor(8) as senders:
+        ids = list(senders.map(lambda number: queue_ti.send(name, str(number)), range(8)))
+
+    assert sorted(item["id"] for item in queue_ti.items(name)) == sorted(ids)
+
+
+def test_what_a_change_has_left_without_a_dead_letter_topic_cannot_be_requeued(
+    queue_ti: QueueTi, name: str
+) -> None:
+    id = queue_ti.send(name, "x")
+    queue_ti.fail(name, 3)
+    queue_ti.configure(name, max_retries=1)
+
+    text = queue_ti.refused("POST", f"/messages/{id}/requeue", status=409)
+
+    assert text.startswith(f'topic "{name}" has no dead-letter')
+    queue_ti.configure(name)
+    queue_ti.requeue(id)
+
+
 def test_a_key_comes_as_bearer_as_password_or_by_a_login(serve: Serve, engine: Holdfast) -> None:
     http = serve()
     key = engine.create_key("k", scopes=["admin"]).key
@@ -219,6 +241,7 @@ def test_a_bad_message_is_refused_and_sends_nothing(
         {"visibility_timeout_seconds": 86_401},
         {"consumer_group": "billing"},
         {"topic": None},
+        {"topic": "a b"},
         {"wait": 5},
     ],
 )

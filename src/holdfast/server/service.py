@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from time import monotonic
@@ -14,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 import psycopg
+from starlette.requests import Request
 
 from holdfast.client import Delivery, HoldfastError, QueueNotFoundError, UnavailableError
 
@@ -39,6 +41,7 @@ from .removals import Removals
 from .sends import Sends
 from .settings import Settings
 from .settlements import Settlements
+from .sse import while_there
 from .streams import Streams
 from .tails import Tails
 from .ticks import Job, Ticks
@@ -204,6 +207,22 @@ class Service:
         rate = (await self.configs.of(queue)).rates.get(what)
         if rate is not None:
             await self.limits.take(f"{what}:{queue}", rate)
+
+    async def claimed(
+        self,
+        request: Request,
+        queue: str,
+        max: int,
+        *,
+        lease: timedelta | None = None,
+        consumer: str | None = None,
+    ) -> list[Delivery] | None:
+        """What a request that does not wait gets; None: its client has gone while claims were gathered."""
+        gathers = await self.configs.window(queue) > 0
+        claiming = self.desks.claim(queue, max, lease=lease, consumer=consumer)
+        if not gathers:
+            return await claiming
+        return await while_there(request, claiming, partial(self.give_back, queue))
 
     def begin(self, work: Coroutine[Any, Any, Any], name: str) -> None:
         """Do something beside the request, that a shutdown waits for."""

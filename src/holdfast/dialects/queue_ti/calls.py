@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.client._requests import check_name
 from holdfast.server.callers import require
 from holdfast.server.endpoint import Call
 
@@ -11,9 +12,10 @@ from .errors import refused
 
 
 def concern(call: Call[Any], scope: str, topic: str) -> None:
-    """Refuse a caller who may not do this with a topic."""
+    """Refuse a caller who may not do this with a topic, and what cannot be one."""
     call.request.scope["visit"].queue = topic
     require(call.caller, scope, topic)
+    check_name(topic)
 
 
 def refuse_group(group: Any) -> None:

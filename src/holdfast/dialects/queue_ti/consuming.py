@@ -14,6 +14,7 @@ from starlette.responses import Response
 from holdfast.client import Delivery, QueueNotFoundError
 from holdfast.server.endpoint import CONSUME, SEND, Book, Call
 from holdfast.server.places import Place
+from holdfast.server.sse import GONE
 
 from .calls import concern, refuse_group
 from .errors import ConflictError, not_there
@@ -35,9 +36,11 @@ async def dequeue(call: Call[Dequeue]) -> object:
     seconds = asked.visibility_timeout_seconds
     lease = None if seconds is None else timedelta(seconds=seconds)
     try:
-        taken = await service.desks.claim(asked.topic, asked.count, lease=lease)
+        taken = await service.claimed(call.request, asked.topic, asked.count, lease=lease)
     except QueueNotFoundError:
         return {"messages": []}  # topics begin with their first message
+    if taken is None:
+        return GONE
     try:
         return {"messages": await shown(call, taken)}
     except BaseException:
