@@ -24,6 +24,7 @@ T = TypeVar("T")
 took: ContextVar[float] = ContextVar("took", default=0.0)  # seconds that the last statement here took
 
 DROP = b"select holdfast.drop_queue(%s, %s)"
+CREATE = b"select holdfast.create_queue(%s, %s::jsonb)"
 DEFAULTS = b"select holdfast.configure_defaults(%s::jsonb)"
 CONFIGURE = b"select holdfast.configure_queue(%s, %s::jsonb)"
 
@@ -69,6 +70,12 @@ class Engine(AsyncSqlVerbs):
         """Run a statement around a verb, with the errors that the verb has."""
         with explained(verb):
             return await self._session.fetch(statement, parameters, factory)
+
+    async def created(self, connection: AsyncConnection[Any], queue: str, config: str) -> bool:
+        """create_queue within a transaction."""
+        with explained("create_queue"):
+            rows = await run(connection, CREATE, [queue, config], scalar(bool), as_it_is)
+        return rows[0]
 
     async def configured(self, connection: AsyncConnection[Any], queue: str, change: str) -> Raw:
         """configure_queue within a transaction; returns what is in force."""

@@ -72,19 +72,20 @@ async def made_or_there(service: Service, topic: str) -> None:
 async def make(service: Service, topic: str) -> None:
     """Make a topic as the defaults have it; it does no harm if it is there."""
     check_topic(topic)
-    plain = TopicConfig()
     # Before the topic: the engine itself would make it otherwise, for the first message that dies.
-    if configs.buries(plain, configs.DEFAULTS):
-        await make_queue(service, grave_of(topic), configs.for_grave(configs.DEFAULTS))
-    if await make_queue(service, topic, configs.for_engine(topic, plain, configs.DEFAULTS)):
-        await adjust(service, topic, None)
+    await make_queue(service, grave_of(topic))
+    await make_queue(service, topic)
 
 
-async def make_queue(service: Service, name: str, config: configs.Config) -> bool:
-    """Make a queue; false: it is there."""
+async def make_queue(service: Service, name: str) -> bool:
+    """Make the queue of a topic, or of dead letters; false: it is there."""
+    config = configs.for_engine(name, TopicConfig(), configs.DEFAULTS)
     given = {field: value for field, value in config.items() if value is not None}
     try:
-        made = await service.engine.create_queue(name, given)
+        async with service.engine.transaction() as connection:
+            made = await service.engine.created(connection, name, encode(given).decode())
+            if made:
+                await adjusted(service, connection, name, None)
     except QueueExistsError:
         made = False
     service.configs.forget(name)
@@ -94,23 +95,30 @@ async def make_queue(service: Service, name: str, config: configs.Config) -> boo
 async def adjust(service: Service, topic: str, config: TopicConfig | None) -> None:
     """Give a topic a configuration of its own, or the one that it has, under the defaults that hold."""
     async with service.engine.transaction() as connection:
-        # A change of nothing locks the queue: from here on nobody changes it, or the defaults under it.
-        effective = msgspec.json.decode(await service.engine.configured(connection, topic, "{}"))
-        settings = configs.settings_of(effective["annotations"])
-        chosen = configs.own(effective["annotations"]) if config is None else config
-        change = configs.for_engine(topic, chosen, settings)
-        await service.engine.configured(connection, topic, encode(change).decode())
+        told = await adjusted(service, connection, topic, config)
     service.configs.forget(topic)
     # Not before the end: whoever changes the defaults holds all queues.
-    if change["dead_letter"]:
-        await make_grave(service, change["dead_letter"])
+    if told["dead_letter"]:
+        await make_grave(service, told["dead_letter"])
+
+
+async def adjusted(
+    service: Service, connection: Any, topic: str, config: TopicConfig | None
+) -> configs.Config:
+    """The same within a transaction; returns what the engine was told."""
+    # A change of nothing locks the queue: from here on nobody changes it, or the defaults under it.
+    effective = msgspec.json.decode(await service.engine.configured(connection, topic, "{}"))
+    settings = configs.settings_of(effective["annotations"])
+    chosen = configs.own(effective["annotations"]) if config is None else config
+    change = configs.for_engine(topic, chosen, settings)
+    await service.engine.configured(connection, topic, encode(change).decode())
+    return change
 
 
 async def make_grave(service: Service, grave: str) -> None:
     """Make a dead-letter topic of what is there by that name, or of nothing."""
-    if configs.ANNOTATION in (await service.configs.of(grave)).annotations:
-        return
-    if not await make_queue(service, grave, configs.for_grave(configs.DEFAULTS)):
+    known = (await service.configs.of(grave)).annotations
+    if configs.ANNOTATION not in known and not await make_queue(service, grave):
         await adjust(service, grave, None)
 
 
