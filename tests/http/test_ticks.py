@@ -14,8 +14,8 @@ import asyncio
 import logging
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -28,16 +28,15 @@ from holdfast.dialects import DIALECTS
 from holdfast.server import ticks
 from holdfast.server.crons import next_tick
 from holdfast.server.service import Service
-from holdfast.server.settings import Settings
 from holdfast.server.ticks import Job
 from tests.fix_http import Serve
+from tests.http.conftest import OpenService
 from tests.http.ticking import JOB, job
 from tests.waiting import eventually
 
 Conn = psycopg.Connection[Any]
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
-QUIET = {"upkeep": 0.0, "pool_size": 2}
 
 
 @pytest.fixture
@@ -46,18 +45,6 @@ def diary(conn: Conn) -> Conn:
     conn.execute("create table public.diary (n int generated always as identity, who text, what text)")
     at(conn, T0)
     return conn
-
-
-@pytest.fixture
-async def open_service(database_url: str) -> AsyncIterator[Any]:
-    """Opens services with jobs, which run as long as the test."""
-    async with AsyncExitStack() as stack:
-
-        async def opened(*jobs: Job, **settings: Any) -> Service:
-            service = Service(Settings(database_url=database_url, **{**QUIET, **settings}), jobs)
-            return await stack.enter_async_context(service.running())
-
-        yield opened
 
 
 def at(conn: Conn, time: datetime) -> None:
@@ -89,7 +76,7 @@ def by_cron(seconds: float = 0) -> Job:
 
 
 async def test_two_servers_run_a_job_once_for_each_tick(
-    diary: Conn, open_service: Any, monkeypatch: pytest.MonkeyPatch
+    diary: Conn, open_service: OpenService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ticks, "LOOK_SECONDS", 3600.0)
     mine = job("it", 0)
@@ -106,7 +93,7 @@ async def test_two_servers_run_a_job_once_for_each_tick(
     assert stored(diary) == ("@every 60 s", T0 + 61 * MINUTE)
 
 
-async def test_a_server_that_starts_again_keeps_the_tick(diary: Conn, open_service: Any) -> None:
+async def test_a_server_that_starts_again_keeps_the_tick(diary: Conn, open_service: OpenService) -> None:
     mine = job("it", 0)
     diary.execute("select holdfast.set_schedule(%s, '@every 60 s', %s)", [JOB, T0 + MINUTE / 2])
 
@@ -131,7 +118,7 @@ def ticking(url: str, who: str, seconds: float) -> Iterator[subprocess.Popen[byt
 
 
 async def test_who_is_killed_in_the_middle_leaves_the_next_tick_to_others(
-    diary: Conn, database_url: str, open_service: Any
+    diary: Conn, database_url: str, open_service: OpenService
 ) -> None:
     diary.execute("select holdfast.set_schedule(%s, '@every 60 s', %s)", [JOB, T0])
     with ticking(database_url, "first", 3600):
@@ -151,7 +138,7 @@ async def test_who_is_killed_in_the_middle_leaves_the_next_tick_to_others(
 
 
 async def test_a_changed_schedule_is_in_force_at_others_at_once(
-    diary: Conn, open_service: Any, monkeypatch: pytest.MonkeyPatch
+    diary: Conn, open_service: OpenService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ticks, "LOOK_SECONDS", 3600.0)  # so it can only be the announcement
     await open_service(by_cron())
@@ -166,7 +153,7 @@ async def test_a_changed_schedule_is_in_force_at_others_at_once(
 
 
 async def test_without_announcements_it_is_a_matter_of_seconds(
-    diary: Conn, open_service: Any, monkeypatch: pytest.MonkeyPatch
+    diary: Conn, open_service: OpenService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ticks, "LOOK_SECONDS", 0.1)
     await open_service(by_cron(), listen=False)
@@ -179,7 +166,7 @@ async def test_without_announcements_it_is_a_matter_of_seconds(
 # --- 4. none, and failures ------------------------------------------------------------------------
 
 
-async def test_without_a_schedule_it_never_runs(diary: Conn, open_service: Any) -> None:
+async def test_without_a_schedule_it_never_runs(diary: Conn, open_service: OpenService) -> None:
     server = await open_service(mine := by_cron())
 
     found = await server.ticks.schedules.set(JOB, "* * * * *")
@@ -192,7 +179,7 @@ async def test_without_a_schedule_it_never_runs(diary: Conn, open_service: Any) 
 
 
 async def test_a_failure_is_told_once_and_the_job_goes_on_at_its_next_tick(
-    diary: Conn, open_service: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    diary: Conn, open_service: OpenService, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ticks, "LOOK_SECONDS", 3600.0)
     caplog.set_level(logging.WARNING, logger="holdfast.server")
@@ -219,7 +206,7 @@ async def test_a_failure_is_told_once_and_the_job_goes_on_at_its_next_tick(
 
 
 async def test_a_schedule_that_says_nothing_is_told(
-    diary: Conn, open_service: Any, caplog: pytest.LogCaptureFixture
+    diary: Conn, open_service: OpenService, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="holdfast.server")
     diary.execute("select holdfast.set_schedule(%s, '61 * * * *', %s)", [JOB, T0])  # SQL counts the fields
@@ -267,7 +254,9 @@ def test_the_next_tick_is_counted_in_utc(cron: str, tick: str) -> None:
         "0 0 * * " + "1" * 93,
     ],
 )
-async def test_what_is_no_cron_expression_is_refused(diary: Conn, open_service: Any, cron: str) -> None:
+async def test_what_is_no_cron_expression_is_refused(
+    diary: Conn, open_service: OpenService, cron: str
+) -> None:
     server = await open_service()
     await server.ticks.schedules.set(JOB, "0 4 * * *")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import timedelta
 from functools import partial
 from itertools import groupby
@@ -24,7 +24,7 @@ from .auth import Door
 from .bulletin import Bulletin
 from .claims import Desks
 from .coalesce import Coalescer
-from .configs import Configs
+from .configs import FORM, Configs
 from .contents import Contents
 from .counts import Counts
 from .definitions import Definitions
@@ -38,6 +38,7 @@ from .numbers import Numbers
 from .places import Places
 from .reaping import Reaping
 from .removals import Removals
+from .second_tier import SecondTier
 from .sends import Sends
 from .settings import Settings
 from .settlements import Settlements
@@ -74,7 +75,8 @@ class Service:
         self.meters.registry.register(self.figures)
         self.limits = Limits(self.engine)
         self.door = Door(self.engine, settings, self.limits)
-        self.configs = Configs(self.engine)
+        self.tier = SecondTier(settings.redis_url, self.engine, FORM) if settings.redis_url else None
+        self.configs = Configs(self.engine, self.tier)
         self.sends = Sends(self.engine, self.configs, self.meters, self.traces)
         self.streams = Streams(self)
         self.settlements = Settlements(self.engine, self.meters, self.traces, self.streams.settled)
@@ -120,16 +122,19 @@ class Service:
         await self.engine.open()
         with suppress(HoldfastError, psycopg.Error):
             await self.door.is_open()  # so that it is known, should the database go away before anybody asks
+        if self.tier is not None:
+            self.tier.on_change(self.configs.forget)
         if self.bulletin is not None:
             self.bulletin.subscribe("holdfast", self.desks.wake)
             self.bulletin.subscribe("holdfast", self.tails.wake)
             self.bulletin.subscribe("holdfast_keys", lambda _: self.ask_again())
-            self.bulletin.subscribe("holdfast_config", self.configs.forget)
+            self.bulletin.subscribe("holdfast_config", self.configs.changed)
             self.bulletin.subscribe("holdfast_schedule", self.ticks.heard)
             self.bulletin.start()
         try:
             upkeep = kept_in_order(self.engine, self.settings.upkeep)
-            async with self._measured(), upkeep, self.ticks.kept(), self.door.uses.written():
+            tier = self.tier.kept() if self.tier is not None else nullcontext()
+            async with self._measured(), tier, upkeep, self.ticks.kept(), self.door.uses.written():
                 yield self
                 connections.limit = LAST_SECONDS
         finally:

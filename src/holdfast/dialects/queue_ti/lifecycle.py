@@ -88,7 +88,7 @@ async def make_queue(service: Service, name: str) -> bool:
                 await adjusted(service, connection, name, None)
     except QueueExistsError:
         made = False
-    service.configs.forget(name)
+    service.configs.changed(name)
     return made
 
 
@@ -96,7 +96,7 @@ async def adjust(service: Service, topic: str, config: TopicConfig | None) -> No
     """Give a topic a configuration of its own, or the one that it has, under the defaults that hold."""
     async with service.engine.transaction() as connection:
         told = await adjusted(service, connection, topic, config)
-    service.configs.forget(topic)
+    service.configs.changed(topic)
     # Not before the end: whoever changes the defaults holds all queues.
     if told["dead_letter"]:
         await make_grave(service, told["dead_letter"])

@@ -33,7 +33,7 @@ async def put_schema(call: Call[TopicSchema]) -> object:
     kind = kind_of(definition, call.asked.kind)
     await made_or_there(call.service, call.queue)
     await call.service.engine.set_schema(call.queue, definition, kind=kind, compatibility="none")
-    call.service.configs.forget(call.queue)
+    call.service.configs.changed(call.queue)
     return shown(await schema_of(call))
 
 
@@ -96,5 +96,5 @@ async def delete_schema(call: Call[None]) -> object:
     """Let payloads of a topic be anything."""
     await schema_of(call)
     await call.service.engine.drop_schema(call.queue)
-    call.service.configs.forget(call.queue)
+    call.service.configs.changed(call.queue)
     return Response(status_code=204)

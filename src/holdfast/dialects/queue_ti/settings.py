@@ -40,7 +40,7 @@ async def put_settings(call: Call[Settings]) -> object:
         change = encode({"annotations": {configs.OF_ALL: document}}).decode()
         await engine.configured_defaults(connection, change)
         changed = await configure_all(call.service, connection, settings)
-    call.service.configs.forget("")
+    call.service.configs.changed("")
     for config in changed:
         if config["dead_letter"]:
             await make_grave(call.service, config["dead_letter"])
