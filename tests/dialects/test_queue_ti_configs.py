@@ -11,6 +11,7 @@ from tests.dialects.conftest import At
 from tests.dialects.pins import pins
 from tests.dialects.queue_ti import QueueTi, as_payload
 from tests.fix_http import Serve
+from tests.fix_redis import RedisServer
 from tests.waiting import eventually
 
 USUAL = {
@@ -155,8 +156,12 @@ def test_a_change_of_the_defaults_holds_for_topics_that_are_there_and_for_new_on
 
 
 @pins(46, 47)
-def test_a_change_at_one_server_is_in_force_at_the_other_at_once(serve: Serve, name: str) -> None:
-    with QueueTi(serve().address) as one, QueueTi(serve().address) as other:
+@pytest.mark.parametrize("by", ["NOTIFY", "Redis"])
+def test_a_change_at_one_server_is_in_force_at_the_other_at_once(
+    serve: Serve, redis_server: RedisServer, name: str, by: str
+) -> None:
+    settings = {} if by == "NOTIFY" else {"redis_url": redis_server.url, "listen": False}
+    with QueueTi(serve(**settings).address) as one, QueueTi(serve(**settings).address) as other:
         one.send(name, "x")
         other.send(name, "y")
 
@@ -166,14 +171,20 @@ def test_a_change_at_one_server_is_in_force_at_the_other_at_once(serve: Serve, n
             answer = other.call("POST", "/messages", {"topic": name, "payload": as_payload("1")})
             return answer.status_code == 422
 
-        eventually(is_refused, what="the other server knows the schema", timeout=2)
+        eventually(is_refused, what="the other server knows the schema", timeout=1)
         one.configure(name, max_retries=1)
         (first, _) = other.dequeue(name, 2)
         eventually(
-            lambda: other.items(name)[0]["max_retries"] == 1, what="the other server knows it", timeout=2
+            lambda: other.items(name)[0]["max_retries"] == 1, what="the other server knows it", timeout=1
         )
         other.nack(first["id"])
         assert [item["id"] for item in other.items(name, status="failed")] == [first["id"]]
+        one.set(max_retries=2, dlq_threshold=0)
+        one.send(f"{name}.b", "x")
+        one.ok("DELETE", f"/topic-configs/{name}", status=204)
+        eventually(
+            lambda: other.items(name)[0]["max_retries"] == 2, what="the other server knows it", timeout=1
+        )
 
 
 @pytest.mark.parametrize(
