@@ -10,6 +10,7 @@ from psycopg import AsyncConnection
 from holdfast.client._async.session import run
 
 from .engine import Engine, as_it_is
+from .sends import as_tuples
 
 OF_QUEUES = (
     b"select i.queue, i.effective -> 'annotations' from holdfast.queues() i "
@@ -33,21 +34,16 @@ class Annotations:
     ) -> dict[str, dict[str, Any]]:
         """All annotations of the queues that have this one; connection: of a transaction to look from."""
         if connection is not None:
-            rows = await run(connection, OF_QUEUES, [name], as_pairs, as_it_is)
+            rows = await run(connection, OF_QUEUES, [name], as_tuples, as_it_is)
         else:
-            rows = await self._engine.fetch("queues", OF_QUEUES, [name], as_pairs)
+            rows = await self._engine.fetch("queues", OF_QUEUES, [name], as_tuples)
         return {queue: msgspec.json.decode(annotations) for queue, annotations in rows}
 
     async def of_defaults(self, name: str) -> Any:
         """What the defaults have under a name; None: nothing."""
-        rows = await self._engine.fetch("queues", OF_DEFAULTS, [name, name], as_pairs)
+        rows = await self._engine.fetch("queues", OF_DEFAULTS, [name, name], as_tuples)
         if rows:
             return None if rows[0][0] is None else msgspec.json.decode(rows[0][0])
         async with self._engine.transaction() as connection:  # there is no queue to look at, or to be locked
             found = msgspec.json.decode(await self._engine.configured_defaults(connection, "{}"))
         return found["annotations"].get(name)
-
-
-def as_pairs(cursor: Any) -> Any:
-    """A row factory that leaves rows as they are."""
-    return tuple

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -13,6 +12,7 @@ from holdfast.client import Entry
 from holdfast.client._rows import record
 
 from .engine import Engine
+from .sends import as_tuples
 
 PAGE = b'select c.* from holdfast.contents(%s, %s, "limit" => %s, "offset" => %s) c'
 COUNT = (
@@ -54,8 +54,3 @@ class Contents:
     async def _count(self, queues: Sequence[str]) -> dict[str, dict[str, int]]:
         rows = await self._engine.fetch("queue_stats", COUNT, [list(queues)], as_tuples)
         return {queue: msgspec.json.decode(count) for queue, count in rows}
-
-
-def as_tuples(cursor: Any) -> Any:
-    """A row factory that leaves rows as they are."""
-    return tuple
