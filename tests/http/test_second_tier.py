@@ -126,7 +126,7 @@ async def test_what_one_has_looked_up_another_finds_in_redis(
     assert row is not None
     assert found == "red"
     assert key == f"holdfast:1:{{{row[0]}}}:entry:{configs.FORM}:orders"
-    assert 0 < redis_server.client.pttl(key) <= 30_000  # type: ignore[operator]
+    assert 0 < redis_server.client.pttl(key) <= 30_000
 
 
 # --- 2. changes -----------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from holdfast.dialects import DIALECTS
 from holdfast.server import ticks
 from holdfast.server.crons import next_tick
 from holdfast.server.service import Service
-from holdfast.server.ticks import Job
+from holdfast.server.ticks import Job, Schedule
 from tests.fix_http import Serve
 from tests.http.conftest import OpenService
 from tests.http.ticking import JOB, job
@@ -174,7 +174,8 @@ async def test_without_a_schedule_it_never_runs(diary: Conn, open_service: OpenS
     at(diary, T0 + 10 * MINUTE)
     await server.ticks.run_once(mine)
 
-    assert (found.cron, found.next_at, taken_back) == ("* * * * *", T0 + MINUTE, None)
+    assert found == Schedule(JOB, "* * * * *", T0 + MINUTE, None)
+    assert taken_back is None
     assert entries(diary) == []
 
 
