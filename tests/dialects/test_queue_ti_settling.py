@@ -111,6 +111,19 @@ def test_the_oldest_message_is_first(queue_ti: QueueTi, name: str) -> None:
     assert queue_ti.contents(name) == [b"1", b"2", b"3", b"4"]
 
 
+@pins(24)
+def test_messages_with_a_key_are_before_the_others_each_the_oldest_first(
+    queue_ti: QueueTi, name: str
+) -> None:
+    for number in "12":
+        queue_ti.send(name, f"plain {number}")
+        queue_ti.send(name, f"keyed {number}", key=number)
+
+    taken = [queue_ti.contents(name, 1)[0] for _ in range(4)]
+
+    assert taken == [b"keyed 1", b"keyed 2", b"plain 1", b"plain 2"]
+
+
 @pins(25)
 def test_consumers_that_come_together_get_different_messages(queue_ti: QueueTi, name: str) -> None:
     ids = [queue_ti.send(name, "x") for _ in range(40)]
