@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from holdfast import Holdfast
 from tests.dialects.conftest import At
@@ -158,6 +160,34 @@ def test_what_was_sent_natively_is_listed_too(queue_ti: QueueTi, holdfast: Holdf
 
     assert (first["payload"], first["metadata"], first["max_retries"]) == ("eyJiIjogMX0=", {"n": 1}, 9)
     assert (first["status"], second["status"]) == ("pending", "pending")
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [5, [], {"root_id": "x"}, {"root_id": -1}, {"queue": 5, "died_at": "x"}, {"queue": "q"}],
+)
+def test_an_origin_that_somebody_has_written_is_listed_as_none(
+    queue_ti: QueueTi, module_url: str, name: str, origin: Any
+) -> None:
+    id = queue_ti.send(name, "x", key="k")
+    with psycopg.connect(module_url, autocommit=True) as connection:
+        connection.execute(
+            "update holdfast.message set origin = %s where key = 'k' and queue_id = "
+            "(select id from holdfast.queue where name = %s)",
+            [Jsonb(origin), name],
+        )
+
+    assert (queue_ti.item(name)["original_topic"], queue_ti.dequeue(name)[0]["id"]) == (None, id)
+
+
+def test_a_blocked_message_is_pending(queue_ti: QueueTi, holdfast: Holdfast, name: str) -> None:
+    holdfast.create_queue(name, {"ordering": "key", "on_dead": "block", "max_deliveries": 1})
+    for number in (1, 2):
+        holdfast.send(name, number, ordering_key="k")
+    (delivery,) = holdfast.claim(name, 2)
+    holdfast.nack(name, delivery.token)
+
+    assert [item["status"] for item in queue_ti.items(name)] == ["pending", "pending"]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,9 @@ class Entries:
         found = (await self.of(queue, [id])).get(id)
         if found is None or found.origin is None:
             return id
-        return int(msgspec.json.decode(cast(Raw, found.origin)).get("root_id", id))
+        origin = msgspec.json.decode(cast(Raw, found.origin))
+        root = origin.get("root_id") if isinstance(origin, dict) else None
+        return root if isinstance(root, int) else id
 
     async def failures_of(self, queue: str, ids: Sequence[int]) -> dict[int, int]:
         """How often each of these messages has failed."""

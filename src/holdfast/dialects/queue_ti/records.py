@@ -16,8 +16,8 @@ from holdfast.client import Delivery, Entry
 from holdfast.server.contents import Content
 
 from . import configs
-from .ids import uuid_of
-from .values import as_base64, at, at_text, is_grave
+from .ids import LARGEST, uuid_of
+from .values import as_base64, as_time, at, at_text, is_grave
 
 MOVED = ("died_at", "redriven_at", "replayed_at")
 SENT_BACK = ("redriven_at", "replayed_at")  # in the origin of what is no dead letter any more
@@ -36,13 +36,22 @@ Document = dict[str, Any]
 
 
 def origin_of(found: Delivery | Entry) -> Document:
-    """Where a message came from; empty if it was never moved."""
-    return {} if found.origin is None else msgspec.json.decode(cast(Raw, found.origin))
+    """Where a message came from; empty if it was never moved, or somebody has written what is no origin."""
+    origin = None if found.origin is None else msgspec.json.decode(cast(Raw, found.origin))
+    return origin if isinstance(origin, dict) else {}
 
 
 def is_dead(origin: Document) -> bool:
     """Whether a message with this origin is a dead letter."""
-    return bool(origin) and not any(name in origin for name in SENT_BACK)
+    if any(name in origin for name in SENT_BACK):
+        return False
+    return isinstance(origin.get("queue"), str) and at_text(origin.get("died_at")) is not None
+
+
+def root_of(found: Delivery | Entry, origin: Document) -> int:
+    """The first id of a message."""
+    root = origin.get("root_id")
+    return root if isinstance(root, int) and 0 <= root <= LARGEST else found.id
 
 
 def payload_of(found: Delivery | Entry) -> str:
@@ -55,7 +64,7 @@ def shared(found: Delivery | Entry, annotations: Mapping[str, Any], failures: in
     origin = origin_of(found)
     dead = is_dead(origin)
     return {
-        "id": uuid_of(origin.get("root_id", found.id)),
+        "id": uuid_of(root_of(found, origin)),
         "topic": found.queue,
         "payload": payload_of(found),
         "metadata": found.headers,
@@ -109,7 +118,7 @@ def listed(found: Content, annotations: Mapping[str, Any]) -> Document:
 def moments(found: Content) -> list[datetime]:
     """When something is known to have happened to a message."""
     origin = origin_of(found)
-    moved = [datetime.fromisoformat(origin[name]) for name in MOVED if origin.get(name)]
+    moved = [time for name in MOVED if (time := as_time(origin.get(name))) is not None]
     came_back = found.due_at if found.state == "ready" else None
     own = (found.enqueued_at, came_back, found.claimed_at, found.ended_at)
     return moved + [moment for moment in own if moment is not None]

@@ -32,9 +32,18 @@ def at(time: datetime | None) -> str | None:
     return None if time is None else time.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def at_text(time: str | None) -> str | None:
-    """The same, of a time as the database writes it into JSON."""
-    return None if time is None else at(datetime.fromisoformat(time))
+def as_time(text: object) -> datetime | None:
+    """A point in time as the database writes it into JSON; None: it is none."""
+    try:
+        time = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return None if time is None or time.tzinfo is None else time
+
+
+def at_text(text: object) -> str | None:
+    """The same, as the page has it."""
+    return at(as_time(text))
 
 
 def as_base64(content: bytes) -> str:
