@@ -79,6 +79,8 @@ def test_a_dead_letter_is_listed_in_its_topic_until_it_is_requeued(
     assert (back["original_topic"], back["dlq_moved_at"]) == (None, None)
     assert (back["created_at"], back["updated_at"]) == (T0, "2030-01-01T00:00:02Z")
     assert queue_ti.items(f"{name}.dlq") == []
+    queue_ti.fail(name, 3)
+    assert queue_ti.item(f"{name}.dlq")["created_at"] == T0
 
 
 @pins(2, 26)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import pytest
+
+from holdfast import Holdfast
 from tests.dialects.conftest import At
 from tests.dialects.pins import pins
 from tests.dialects.queue_ti import QueueTi
@@ -90,6 +94,23 @@ def test_requeue_restores_a_dead_letter_under_its_id(queue_ti: QueueTi, name: st
     queue_ti.fail(name, 2)
     (dead,) = queue_ti.dequeue(f"{name}.dlq")
     assert dead["id"] == id
+
+
+@pins(30)
+@pytest.mark.parametrize("then", [{"dead_letter": "graves"}, {"dead_letter": False}, None])
+def test_requeue_works_when_the_topic_buries_elsewhere_by_then(
+    queue_ti: QueueTi, holdfast: Holdfast, name: str, then: dict[str, Any] | None
+) -> None:
+    id = queue_ti.send(name, "x")
+    queue_ti.fail(name, 3)
+    if then is None:
+        queue_ti.configure(name, max_retries=1)
+    else:
+        holdfast.configure_queue(name, then)
+
+    queue_ti.requeue(id)
+
+    assert queue_ti.contents(name) == [b"x"]
 
 
 @pins(27)

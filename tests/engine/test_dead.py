@@ -6,7 +6,7 @@
 4. With dead_letter off, a message that used up its deliveries ends.
 5. redrive sends dead letters back under new ids, by ids, filter or all, oldest first, with deliveries at
    zero, and leaves those in somebody's lease; it may name another target.
-6. A second death keeps the first id and counts the redrives.
+6. A second death keeps the first id, and when it was sent, and counts the redrives.
 7. discard ends messages of a queue, or dead letters that came from it, and no others.
 """
 
@@ -54,10 +54,7 @@ def test_a_dead_letter_carries_all_and_tells_where_it_came_from(mortal: Engine) 
     row = mortal.claim_one(queue="q.dlq")
 
     origin: dict[str, Any] = row.pop("origin")
-    died, enqueued = (
-        datetime.fromisoformat(origin.pop("died_at")),
-        datetime.fromisoformat(origin.pop("enqueued_at")),
-    )
+    times = {name: datetime.fromisoformat(origin.pop(name)) for name in ("died_at", "enqueued_at", "sent_at")}
     assert origin == {
         "queue": "q",
         "id": sent,
@@ -68,7 +65,7 @@ def test_a_dead_letter_carries_all_and_tells_where_it_came_from(mortal: Engine) 
         "priority": 4,
         "max_deliveries": 2,
     }
-    assert (died, enqueued) == (T0 + SECOND, T0)
+    assert times == {"died_at": T0 + SECOND, "enqueued_at": T0, "sent_at": T0}
     assert row["id"] != sent
     assert row["id"] >> 40 != sent >> 40
     assert (row["queue"], row["payload"], row["content_type"], row["headers"]) == (
@@ -192,9 +189,10 @@ def test_redrive_sends_back_under_a_new_id_with_deliveries_at_zero(mortal: Engin
     assert dead(mortal) == []
 
 
-def test_a_second_death_keeps_the_first_id_and_counts_redrives(mortal: Engine) -> None:
+def test_a_second_death_keeps_the_first_id_and_moment_and_counts_redrives(mortal: Engine) -> None:
     root = mortal.send("x")
     mortal.kill(root)
+    mortal.at(T0 + SECOND)
     (again,) = mortal.rows("redrive", queue="q")
     mortal.kill(again["new_id"])
     (third,) = mortal.rows("redrive", queue="q")
@@ -202,11 +200,10 @@ def test_a_second_death_keeps_the_first_id_and_counts_redrives(mortal: Engine) -
     row = mortal.claim_one()
 
     assert row["id"] == third["new_id"]
-    assert (row["origin"]["root_id"], row["origin"]["id"], row["origin"]["redrives"]) == (
-        root,
-        again["new_id"],
-        2,
-    )
+    origin = row["origin"]
+    assert (origin["root_id"], origin["id"], origin["redrives"]) == (root, again["new_id"], 2)
+    times = (datetime.fromisoformat(origin["sent_at"]), datetime.fromisoformat(origin["enqueued_at"]))
+    assert times == (T0, T0 + SECOND)
 
 
 def test_redrive_takes_the_oldest_up_to_its_limit(mortal: Engine) -> None:
@@ -303,11 +300,36 @@ def test_a_redriven_message_is_not_claimed_from_its_old_place(mortal: Engine) ->
     assert mortal.claim(10, queue="q.dlq") == []
 
 
-def test_redrive_of_a_queue_without_dead_letters_is_refused(engine: Engine) -> None:
+@pytest.mark.parametrize("now", [False, "elsewhere"])
+def test_redrive_by_ids_finds_what_died_under_another_dead_letter(mortal: Engine, now: bool | str) -> None:
+    early = mortal.kill(mortal.send("early"))
+    mortal.create("graves", kind="log")
+    mortal.value("configure_queue", queue="q", config={"dead_letter": "graves"})
+    later = mortal.kill(mortal.send("later"))
+    mortal.value("configure_queue", queue="q", config={"dead_letter": now})
+
+    moved = mortal.rows("redrive", queue="q", ids=[later, early])
+
+    assert sorted(ids(moved)) == sorted([early, later])
+    assert sorted(payloads(mortal.claim(10))) == ["early", "later"]
+    assert mortal.claim(10, queue="q.dlq") == []
+
+
+def test_redrive_by_ids_leaves_what_was_moved_on_or_came_from_elsewhere(mortal: Engine) -> None:
+    mortal.create("other", max_deliveries=1)
+    theirs = mortal.kill(mortal.send(1, queue="other"), queue="other")
+    mortal.kill(mortal.send(2))
+    (moved,) = mortal.rows("redrive", queue="q", target="other")
+
+    assert mortal.rows("redrive", queue="q", ids=[theirs, moved["new_id"]]) == []
+
+
+@pytest.mark.parametrize("ids", [None, [42]])
+def test_redrive_of_a_queue_without_dead_letters_is_refused(engine: Engine, ids: list[int] | None) -> None:
     engine.create("q", dead_letter=False)
 
     with pytest.raises(psycopg.Error) as caught:
-        engine.rows("redrive", queue="q")
+        engine.rows("redrive", queue="q", ids=ids)
 
     assert caught.value.sqlstate == "QH105"
 

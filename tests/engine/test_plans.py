@@ -234,6 +234,14 @@ HOT: dict[str, Work] = {
     "held, holders, message": looked_at,
 }
 
+def sent_back_by_ids(engine: Engine) -> None:
+    """Dead letters, by their ids: where they are to be found, and where nothing is buried any more."""
+    letters = [row["id"] for row in engine.rows("browse", queue="mortal", state="dead", limit=4)]
+    for ids in (letters[:2], letters[2:]):
+        assert len(engine.rows("redrive", queue="mortal", ids=ids)) == 2
+        engine.value("configure_queue", queue="mortal", config={"dead_letter": False})
+
+
 OTHER: dict[str, Work] = {
     "queue_stats": lambda engine: engine.stats(),
     "max_depth": lambda engine: (
@@ -251,6 +259,7 @@ OTHER: dict[str, Work] = {
     "contents": listed,
     "outcomes": lambda engine: engine.rows("outcomes", queue="kept"),
     "redrive": lambda engine: engine.rows("redrive", queue="mortal", limit=5),
+    "redrive by ids": sent_back_by_ids,
     "redrive_staged": repaired,
     "browse archive": lambda engine: engine.rows("browse", queue="kept", state="archive", limit=5),
     "replay": lambda engine: engine.rows("replay", queue="kept", limit=5),

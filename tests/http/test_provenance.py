@@ -46,7 +46,7 @@ def test_ids_and_times_of_an_origin_are_as_everywhere_else(http: Caller, engine:
         pushed = stream.message()
         (held,) = http.ok("GET", f"{GRAVE}/held", params={"token": pushed["token"]})["messages"]
 
-    check(browsed["origin"], id, "died_at", "enqueued_at")
+    check(browsed["origin"], id, "died_at", "enqueued_at", "sent_at")
     assert shown["origin"] == pushed["origin"] == held["origin"] == browsed["origin"]
     assert (browsed["origin"]["queue"], browsed["origin"]["deliveries"]) == ("orders", 1)
 
@@ -62,7 +62,8 @@ def test_of_what_is_kept_and_sent_once_more_too(http: Caller, engine: Holdfast) 
 
     check(ended["origin"], id, "died_at", "enqueued_at", "redriven_at")
     again = claimed["origin"]
-    check({**again, "id": again["root_id"]}, id, "died_at", "redriven_at", "ended_at", "replayed_at")
+    times = ("sent_at", "died_at", "redriven_at", "ended_at", "replayed_at")
+    check({**again, "id": again["root_id"]}, id, *times)
     assert again["id"] == str(redriven.new_id)
 
 

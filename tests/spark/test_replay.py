@@ -131,7 +131,7 @@ def test_a_message_is_what_replay_in_sql_makes_of_it(kept: Engine, run: Run) -> 
 
 def told(origin: dict[str, Any]) -> dict[str, Any]:
     """An origin, its times as times; when it was replayed does not count."""
-    times = {name: datetime.fromisoformat(origin[name]) for name in ("ended_at", "enqueued_at")}
+    times = {name: datetime.fromisoformat(origin[name]) for name in ("ended_at", "sent_at", "enqueued_at")}
     return {name: value for name, value in (origin | times).items() if name != "replayed_at"}
 
 

@@ -108,7 +108,9 @@ def test_messages_go_in_the_order_of_their_ends(spark: SparkSession) -> None:
 
 
 def test_a_new_message_knows_where_it_comes_from(spark: SparkSession) -> None:
+    first = "2029-12-31T00:00:00+00:00"
     before = {"queue": "older", "id": 3, "root_id": 1 << 60, "key": "k", "replays": 2, "redrives": 1}
+    before |= {"sent_at": first, "enqueued_at": "2030-01-01T00:00:00+00:00"}
     rows = [
         entry(1 << 50, origin=json.dumps(before), ordering_key="o"),
         entry(7, key="own", ordering_key="", after=1),
@@ -127,6 +129,7 @@ def test_a_new_message_knows_where_it_comes_from(spark: SparkSession) -> None:
         **common,
         "id": 1 << 50,
         "root_id": 1 << 60,
+        "sent_at": first,
         "ended_at": "2030-01-01T23:59:59.000001+00:00",
         "key": "k",
         "ordering_key": "o",
@@ -137,6 +140,7 @@ def test_a_new_message_knows_where_it_comes_from(spark: SparkSession) -> None:
         **common,
         "id": 7,
         "root_id": 7,
+        "sent_at": "2030-01-01T22:59:59.000001+00:00",
         "ended_at": "2030-01-02T00:00:00.000001+00:00",
         "key": "own",
     }

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 IDS = ("id", "root_id")
-TIMES = ("enqueued_at", "died_at", "redriven_at", "ended_at", "replayed_at")
+TIMES = ("sent_at", "enqueued_at", "died_at", "redriven_at", "ended_at", "replayed_at")
 IN_UTC, ZONE = "+00:00", "Z"
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode

@@ -94,7 +94,7 @@ def states_of(status: str) -> list[str]:
 
 def created(found: Delivery | Entry, origin: Document) -> str | None:
     """When a message was sent, before it was moved."""
-    return at_text(origin.get("enqueued_at")) or at(found.enqueued_at)
+    return at_text(origin.get("sent_at")) or at_text(origin.get("enqueued_at")) or at(found.enqueued_at)
 
 
 def handed_out(delivery: Delivery, annotations: Mapping[str, Any], failures: int) -> Document:

@@ -56,6 +56,7 @@ KEPT = (
 SPOT = ("_ended", "_enqueued", "_id")  # microseconds since 1970, and an id
 TOLD = ("queue", "id", "root_id", "outcome", "deliveries", "priority", "key", "ordering_key")
 MOMENTS = ("ended_at", "enqueued_at")
+SENT = "sent_at"  # when a message was sent first: in an origin, unless it is moved for the first time
 MOMENT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSxxx"
 
 
@@ -134,7 +135,9 @@ def messages(ended: DataFrame, partitions: int) -> DataFrame:
 def origin() -> Column:
     """What a replayed message knows of itself, as JSON: what it knew, and how it ended this time."""
     moments = {name: F.date_format(name, MOMENT) for name in MOMENTS}
-    values = {name: F.col(name) for name in TOLD} | moments
+    known = [F.get_json_object("origin", f"$.{name}") for name in (SENT, "enqueued_at")]
+    sent = {SENT: F.coalesce(*known, moments["enqueued_at"])}
+    values = {name: F.col(name) for name in TOLD} | moments | sent
     pairs = [part for name, value in values.items() for part in (F.lit(name), value.cast("variant"))]
     new = F.map_filter(F.create_map(*pairs), lambda _, value: value.isNotNull())
     before = F.coalesce(fields_of(F.try_parse_json("origin")), F.create_map().cast("map<string,variant>"))
@@ -144,5 +147,5 @@ def origin() -> Column:
 def _told(name: Column) -> Column:
     """Whether a field is told anew: as in replay in SQL, a key that is gone is still known from before."""
     maybe = [(name == F.lit(column)) & F.col(column).isNotNull() for column in ("key", "ordering_key")]
-    always = [*(column for column in TOLD if column not in ("key", "ordering_key")), *MOMENTS]
+    always = [*(column for column in TOLD if column not in ("key", "ordering_key")), *MOMENTS, SENT]
     return reduce(Column.__or__, maybe, name.isin(*always))

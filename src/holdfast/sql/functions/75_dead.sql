@@ -1,6 +1,7 @@
 -- Dead letters: messages that used up their deliveries live on in another queue, with where they came from.
 --
--- Every move draws a new id; origin.root_id is the first one. A move is one transaction: it deletes and inserts.
+-- Every move draws a new id; origin.root_id is the first one, and origin.sent_at is when the message was sent under it.
+-- A move is one transaction: it deletes and inserts.
 -- Moves pass max_depth and the size limit.
 --
 -- A dead letter with a replaceable key is not sent back beside a living message of that key: it would be delivered after
@@ -43,7 +44,8 @@ begin
            'deliveries', g.deliveries, 'failures', coalesce(g.failures, 0), 'error', g.last_error, 'priority', l.priority,
            'key', g.key, 'idempotency_key', g.idempotency_key, 'ordering_key', nullif(g.ordering_key, ''),
            'max_deliveries', g.max_deliveries,
-           'redrives', g.origin -> 'redrives', 'enqueued_at', g.enqueued_at, 'died_at', at))
+           'redrives', g.origin -> 'redrives', 'sent_at', holdfast._sent_at(g.origin, g.enqueued_at), 'enqueued_at', g.enqueued_at,
+           'died_at', at))
   from gone g join holdfast.lane l on l.id = g.id >> 40 order by g.id;
   perform holdfast._count(queue.id, 'dead', cardinality(_bury.ids));
   if v_keys is not null then
@@ -53,6 +55,10 @@ begin
 end $$;
 comment on function holdfast._bury is
   'Move messages that used up their deliveries to the dead-letter queue; without one they end. Where on_dead is block, ordered ones stay';
+
+create or replace function holdfast._sent_at(origin jsonb, enqueued_at timestamptz) returns jsonb language sql stable
+  return coalesce(origin -> 'sent_at', origin -> 'enqueued_at', to_jsonb(enqueued_at));
+comment on function holdfast._sent_at is 'When a message was sent first, before any move';
 
 create or replace function holdfast._block(ids bigint[], at timestamptz) returns bigint[] language plpgsql volatile
 as $$
@@ -123,7 +129,9 @@ declare
   v_queue holdfast.queue := holdfast._queue(redrive.queue);
   v_target holdfast.queue;
   v_grave holdfast.queue;
-  v_lanes int[];
+  v_graves int[];
+  v_locked holdfast.queue;
+  v_lanes int[] := '{}';
   v_ids bigint[];
   v_free bigint[];
 begin
@@ -131,22 +139,26 @@ begin
   perform holdfast._check_filter(filter);
   perform holdfast._check_isolation('redrive');
   v_target := holdfast._redrive_target(v_queue, redrive.target);
-  select q.* into v_grave from holdfast.queue q where q.name = v_queue.dead_letter;
-  if not found then
+  v_graves := array(select q.id from holdfast._graves(v_queue, redrive.ids) q);
+  if v_graves = '{}' then
+    perform holdfast._check_buries(v_queue);
     return;
   end if;
+  select q.* into v_grave from holdfast.queue q where q.name = v_queue.dead_letter;
   -- Before the lane locks: whoever has sent with one of these keys and is still open is waited for.
   perform holdfast._lock_keys(holdfast._line_lock(), v_target.id, array_agg(holdfast._line_in(v_target, d.origin))),
           holdfast._lock_keys(holdfast._key_lock(), v_target.id, array_agg(d.origin ->> 'key')),
           holdfast._lock_keys(holdfast._idempotency_lock(), v_target.id, array_agg(d.origin ->> 'idempotency_key'))
   from holdfast._movable(v_target, v_grave, v_queue.name, redrive.ids, filter, "limit") d;
-  v_lanes := holdfast._await_graves(v_grave);
+  for v_locked in select q.* from holdfast.queue q where q.id = any (v_graves) order by q.id loop
+    v_lanes := v_lanes || holdfast._await_graves(v_locked);
+  end loop;
   v_ids := array(select d.id from holdfast._movable(v_target, v_grave, v_queue.name, redrive.ids, filter, "limit") d where d.id >> 40 = any (v_lanes));
   v_free := holdfast._without_rivals(v_target, holdfast._unheld(v_ids));
-  return query select * from holdfast._send_back(v_target, v_grave, v_free);
+  return query select * from holdfast._send_back_all(v_target, v_free);
 end $$;
 comment on function holdfast.redrive is
-  'Send dead letters of this queue back to it, or to target: these ids, or those that match filter, oldest first. Those in somebody''s lease stay, or behind a claim that is left open, and those whose key a living message has';
+  'Send dead letters of this queue back to it, or to target: these ids, wherever they lie, or those that match filter, oldest first. Those in somebody''s lease stay, or behind a claim that is left open, and those whose key a living message has';
 
 create or replace function holdfast._redrive_target(queue holdfast.queue, target text) returns holdfast.queue language plpgsql volatile
 as $$
@@ -164,13 +176,35 @@ begin
   if v_target.kind = 'log' then
     perform holdfast._not_a_queue(v_target.name);
   end if;
+  return v_target;
+end $$;
+comment on function holdfast._redrive_target is 'Where dead letters of a queue go, locked so that it stays; or an error that says why they cannot';
+
+create or replace function holdfast._check_buries(queue holdfast.queue) returns void language plpgsql immutable
+as $$
+begin
   if queue.dead_letter is null then
     perform holdfast._fail('QH105', format('queue "%s" has no dead-letter queue', queue.name), 'Its dead_letter is off.',
       'Pass the queue that the messages came from, not the one where they lie.');
   end if;
-  return v_target;
 end $$;
-comment on function holdfast._redrive_target is 'Where dead letters of a queue go, locked so that it stays; or an error that says why they cannot';
+comment on function holdfast._check_buries is 'Refuse to redrive where there is no dead-letter queue';
+
+create or replace function holdfast._graves(queue holdfast.queue, ids bigint[]) returns setof holdfast.queue language plpgsql stable
+as $$
+declare
+  v_grave holdfast.queue;
+begin
+  select q.* into v_grave from holdfast.queue q where q.name = queue.dead_letter;
+  if ids is null then
+    return query select q.* from holdfast.queue q where q.id = v_grave.id;
+  else
+    return query select q.* from holdfast.queue q
+      where q.id in (select d.queue_id from holdfast._dead(v_grave, queue.name, _graves.ids, null, cardinality(_graves.ids)) d);
+  end if;
+end $$;
+comment on function holdfast._graves is
+  'Where the dead letters of a queue lie; of named ones, where those lie: it may have buried elsewhere when they died';
 
 create or replace function holdfast._await_grave(lane_id int) returns boolean
 language plpgsql volatile set lock_timeout = '2s'
@@ -219,6 +253,20 @@ begin
 end $$;
 comment on function holdfast._send_back is 'Move locked dead letters into a queue, with all that belongs to it: tombstones, counters, sleepers';
 
+create or replace function holdfast._send_back_all(target holdfast.queue, ids bigint[])
+returns table (id bigint, new_id bigint) language plpgsql volatile
+as $$
+declare
+  v_grave holdfast.queue;
+begin
+  for v_grave in select q.* from holdfast.queue q
+                 where q.id in (select m.queue_id from holdfast.message m where m.id = any (_send_back_all.ids)) order by q.id loop
+    return query select * from holdfast._send_back(target, v_grave, array(
+      select m.id from holdfast.message m where m.id = any (_send_back_all.ids) and m.queue_id = v_grave.id order by m.id));
+  end loop;
+end $$;
+comment on function holdfast._send_back_all is 'As _send_back, out of whatever queues they lie in';
+
 create or replace function holdfast._check_filter(filter jsonb) returns void language plpgsql stable
 as $$
 declare
@@ -245,20 +293,33 @@ create or replace function holdfast._dead(grave holdfast.queue, queue text, ids 
 returns setof holdfast.message language plpgsql stable
 as $$
 begin
+  if ids is not null then
+    -- Wherever they lie. What was moved on keeps its origin, and is no dead letter any more.
+    return query
+      select m.* from (select distinct i.id from unnest(_dead.ids) i(id) where i.id > after) i
+        cross join lateral (select m.* from holdfast.message m where m.id = i.id offset 0) m
+      where m.origin ->> 'queue' = _dead.queue and (m.queue_id = grave.id or not m.origin ?| '{redriven_at,replayed_at}')
+        and holdfast._is_sought(m, filter)
+      order by m.id limit _dead."limit";
+    return;
+  end if;
   return query
     select d.* from holdfast.lane l cross join lateral (
       select m.* from holdfast.message m
       where m.id >= greatest(l.id::bigint << 40, after + 1) and m.id < (l.id + 1)::bigint << 40 and m.origin ->> 'queue' = _dead.queue
-        and (_dead.ids is null or m.id = any (_dead.ids))
-        and (filter ->> 'error' is null or position(filter ->> 'error' in m.last_error) > 0)
-        and (filter ->> 'tag' is null or m.tag = filter ->> 'tag')
-        and (filter ->> 'dead_before' is null or m.enqueued_at < (filter ->> 'dead_before')::timestamptz)
-        and (filter ->> 'dead_after' is null or m.enqueued_at > (filter ->> 'dead_after')::timestamptz)
+        and holdfast._is_sought(m, filter)
       order by m.id limit _dead."limit") d
     where l.queue_id = grave.id
     order by d.id limit _dead."limit";
 end $$;
-comment on function holdfast._dead is 'Dead letters of a queue, oldest first';
+comment on function holdfast._dead is 'Dead letters of a queue, oldest first: those in its dead-letter queue, or these ids, wherever they lie';
+
+create or replace function holdfast._is_sought(letter holdfast.message, filter jsonb) returns boolean language sql stable
+  return (filter ->> 'error' is null or position(filter ->> 'error' in (letter).last_error) > 0)
+    and (filter ->> 'tag' is null or (letter).tag = filter ->> 'tag')
+    and (filter ->> 'dead_before' is null or (letter).enqueued_at < (filter ->> 'dead_before')::timestamptz)
+    and (filter ->> 'dead_after' is null or (letter).enqueued_at > (filter ->> 'dead_after')::timestamptz);
+comment on function holdfast._is_sought is 'Whether a dead letter is what a filter of redrive is about';
 
 create or replace function holdfast._line_in(target holdfast.queue, origin jsonb) returns text language sql immutable
   return case (target).ordering when 'strict' then '' when 'key' then origin ->> 'ordering_key' end;

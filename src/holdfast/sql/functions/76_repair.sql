@@ -103,6 +103,7 @@ declare
   v_now timestamptz := holdfast.now();
   v_dubious record;
 begin
+  perform holdfast._check_buries(v_queue);
   perform holdfast._check_repair(columns);
   if holdfast._hold_stages(array[check_redrive.stage]) = '{}' then
     return;
@@ -216,6 +217,7 @@ declare
   v_free bigint[];
   v_go bigint[];
 begin
+  perform holdfast._check_buries(v_queue);
   perform holdfast._check_limit("limit");
   perform holdfast._check_repair(columns);
   perform holdfast._check_isolation('redrive_staged');
