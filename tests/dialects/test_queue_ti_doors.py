@@ -312,7 +312,7 @@ def test_other_paths_and_methods_are_refused_in_the_shape_of_the_dialect(queue_t
 def test_what_only_says_that_it_is_a_topic_stops_no_reaper_and_no_settings(
     queue_ti: QueueTi, holdfast: Holdfast, name: str
 ) -> None:
-    pretending = {"annotations": {"queue-ti": {}}}
+    pretending: dict[str, Any] = {"annotations": {"queue-ti": {}}}
     holdfast.create_queue(name, {"kind": "log", **pretending})
     holdfast.create_queue("x" * 200, pretending)  # its dead-letter topic could have no name
 

@@ -8843,6 +8843,8 @@ comment on function holdfast._check_tick is 'Refuse a next tick that is none';
 create or replace function holdfast.set_schedule(name text, cron text, next_at timestamptz) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_now timestamptz := holdfast.now();
 begin
   perform holdfast._check_job(set_schedule.name);
   if (length(set_schedule.cron) <= 100 and set_schedule.cron ~ '^([-0-9A-Za-z*,/#]+( [-0-9A-Za-z*,/#]+){4}|@every [0-9]+(\.[0-9]+)? s)$') is not true then
@@ -8850,10 +8852,13 @@ begin
       'cron takes five fields with single spaces between them, as in ''30 4 * * *'': minute, hour, day of month, month, day of week; or ''@every 60 s''.');
   end if;
   perform holdfast._check_tick(set_schedule.next_at, timestamptz 'epoch');
-  -- The same again leaves a tick that is due to be taken.
+  -- The same again leaves a tick that is due to be taken. But where one was taken in the future, the clock has been set back since:
+  -- the tick after it may be years ahead.
   insert into holdfast.schedule as s (name, cron, next_at)
   values (set_schedule.name, set_schedule.cron, set_schedule.next_at)
-  on conflict on constraint schedule_pkey do update set cron = excluded.cron, next_at = excluded.next_at where s.cron <> excluded.cron;
+  on conflict on constraint schedule_pkey do update
+    set cron = excluded.cron, next_at = excluded.next_at, last_at = case when s.last_at <= v_now then s.last_at end
+    where s.cron <> excluded.cron or s.last_at > v_now;
   if found then
     perform pg_notify('holdfast_schedule', set_schedule.name);
   end if;
@@ -10591,7 +10596,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'ee26b5a7c3db5e2ee29835a796a50e134746689d544234600f293f212d2c3559', false);
+values (0, 'functions', 'd7edfefaf23796785bbddf2dfc7b9d4089be675999c59fd6b8035f08f477717d', false);
 \else
 do $install$
 begin
@@ -10617,7 +10622,7 @@ begin
             (17, 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923dfcd20ae6'),
             (18, '6fc7de9033e787267cdf7aa89d0f3518e8154b7aa590880ff50b3395aa772940'),
             (19, 'e28c384f80a951b59f733e9c7487c09031c6350771a4129d2242fb5074ff90dd'),
-            (0, 'ee26b5a7c3db5e2ee29835a796a50e134746689d544234600f293f212d2c3559')
+            (0, 'd7edfefaf23796785bbddf2dfc7b9d4089be675999c59fd6b8035f08f477717d')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
