@@ -134,7 +134,7 @@ def test_a_change_of_the_defaults_holds_for_topics_that_are_there_and_for_new_on
         one.configure("own", max_retries=2, message_ttl_seconds=5)
 
         changed = one.set(
-            visibility_timeout_seconds=60, max_retries=None, message_ttl_seconds=0, dlq_threshold=0
+            visibility_timeout_seconds=60, message_ttl_seconds=0, dlq_threshold=0
         )
 
         assert changed == one.ok("GET", "/admin/settings")
@@ -151,8 +151,12 @@ def test_a_change_of_the_defaults_holds_for_topics_that_are_there_and_for_new_on
             assert (found["max_deliveries"], found["ttl"], found["lease"]) == (1, None, 60), name
 
         one.set(dlq_threshold=2)
-
         assert effective(engine, "new")["dead_letter"] == "new.dlq"
+
+        back = one.set(visibility_timeout_seconds=None, dlq_threshold=None)
+
+        assert back == {**USUAL, "max_retries": 7, "message_ttl_seconds": 0}
+        assert one.set(**dict.fromkeys(USUAL)) == one.ok("GET", "/admin/settings") == USUAL
 
 
 @pins(46, 47)
@@ -203,6 +207,8 @@ def test_a_change_at_one_server_is_in_force_at_the_other_at_once(
         ("/admin/settings", {"visibility_timeout_seconds": 0}, 400),
         ("/admin/settings", {"dlq_threshold": -1}, 400),
         ("/admin/settings", {"colour": "red"}, 400),
+        ("/topic-configs/NAME", None, 400),
+        ("/admin/settings", None, 400),
     ],
 )
 def test_a_bad_configuration_is_refused_and_changes_nothing(
@@ -210,7 +216,9 @@ def test_a_bad_configuration_is_refused_and_changes_nothing(
 ) -> None:
     queue_ti.configure(name, max_retries=2)
 
-    queue_ti.refused("PUT", path.replace("NAME", name), body, status=status)
+    text = queue_ti.refused("PUT", path.replace("NAME", name), body, status=status)
 
+    if body is None:
+        assert text == "the request has no body. Expected an object"
     assert queue_ti.ok("GET", f"/topic-configs/{name}")["max_retries"] == 2
     assert queue_ti.ok("GET", "/admin/settings") == USUAL

@@ -167,20 +167,6 @@ def test_a_topic_that_many_make_at_once_is_made_once(queue_ti: QueueTi, name: st
     assert sorted(item["id"] for item in queue_ti.items(name)) == sorted(ids)
 
 
-def test_what_a_change_has_left_without_a_dead_letter_topic_cannot_be_requeued(
-    queue_ti: QueueTi, name: str
-) -> None:
-    id = queue_ti.send(name, "x")
-    queue_ti.fail(name, 3)
-    queue_ti.configure(name, max_retries=1)
-
-    text = queue_ti.refused("POST", f"/messages/{id}/requeue", status=409)
-
-    assert text.startswith(f'topic "{name}" has no dead-letter')
-    queue_ti.configure(name)
-    queue_ti.requeue(id)
-
-
 def test_a_key_comes_as_bearer_as_password_or_by_a_login(serve: Serve, engine: Holdfast) -> None:
     http = serve()
     key = engine.create_key("k", scopes=["admin"]).key
@@ -300,13 +286,27 @@ def test_a_body_that_is_none_is_refused(
 
 @pins(45)
 def test_other_paths_and_methods_are_refused_in_the_shape_of_the_dialect(queue_ti: QueueTi) -> None:
-    paths = ("/messages/x", "/admin", "/topics", "/topics/t/replay", "/admin/archive-reaper/run")
-    for path in (*paths, "/messagesx"):
-        answer = queue_ti.client.post(f"/api{path}", json={})
-        assert answer.status_code == 404
-        assert isinstance(answer.json()["error"], str) is (path != "/messagesx")
+    for path in ("/messages/x", "/messagesx", "/admin", "/topics", "/topics/t/replay", "/users"):
+        text = queue_ti.refused("POST", path, {}, status=404)
+        assert text == f"nothing is at this path. Got '/api{path}'"
+    for path in ("/api/auth/x", "/apis"):  # they are the native API's
+        assert queue_ti.client.get(path).json()["error"]["code"] == "QH914"
     text = queue_ti.refused("PATCH", "/messages", {}, status=405)
     assert text == "the path does not take this method. It takes GET, HEAD, OPTIONS, POST"
+
+
+def test_errors_speak_of_what_this_api_knows(queue_ti: QueueTi, name: str) -> None:
+    made = "It is made by its first message, or by PUT /api/topic-configs/{topic}"
+    for method, path in (("POST", "/topics/NO/purge"), ("DELETE", "/topics/NO/messages/by-key/k")):
+        assert queue_ti.refused(method, path, status=404) == f'topic "NO" does not exist. {made}'
+    allowed = "A name has 1 to 196 characters out of A-Z a-z 0-9 . _ : -"
+    body = {"payload": "eA=="}
+    for topic, got in (("x" * 197, "It has 197 characters"), ("a b", "Got 'a b'")):
+        text = queue_ti.refused("POST", "/messages", {**body, "topic": topic}, status=400)
+        assert text == f"invalid topic name. {got}. {allowed}"
+    metadata = {"a": "x" * 65_536}
+    text = queue_ti.refused("POST", "/messages", {**body, "topic": name, "metadata": metadata}, status=413)
+    assert text == "metadata is too large. It has 65545 bytes. metadata takes at most 65,536 bytes"
 
 
 def test_what_only_says_that_it_is_a_topic_stops_no_reaper_and_no_settings(

@@ -33,11 +33,24 @@ def test_what_is_past_its_time_is_marked_without_a_dequeue_and_deleted_by_the_ot
     expired = queue_ti.items(name, status="expired")
     assert sorted(item["id"] for item in expired) == sorted([waiting, held])
     assert {item["expires_at"] for item in expired} == {"2030-01-01T00:01:00Z"}
-    queue_ti.refused("POST", f"/messages/{taken['id']}/ack", status=404)
+    text = queue_ti.refused("POST", f"/messages/{taken['id']}/ack", status=404)
+    assert text == f"message {taken['id']} has expired"
     assert statuses(queue_ti, name) == ["pending", "expired", "expired"]
 
     assert queue_ti.ok("POST", "/admin/delete-reaper/run")["deleted"] >= 2
     assert statuses(queue_ti, name) == ["pending"]
+
+
+def test_an_ack_within_the_timeout_says_that_the_message_has_expired(
+    queue_ti: QueueTi, name: str, at: At
+) -> None:
+    queue_ti.configure(name, message_ttl_seconds=60)
+    id = queue_ti.send(name, "1")
+    queue_ti.dequeue(name, visibility_timeout_seconds=600)
+    at(61)
+
+    for _ in range(2):
+        assert queue_ti.refused("POST", f"/messages/{id}/ack", status=404) == f"message {id} has expired"
 
 
 @pins(24)
@@ -75,6 +88,8 @@ def test_dead_letters_and_messages_without_a_ttl_do_not_expire(
         ({"statuses": ["processing"]}, ["pending", "expired", "failed"]),
         ({"statuses": ["expired"]}, ["pending", "processing", "failed"]),
         ({"statuses": ["expired", "pending"]}, ["processing", "failed"]),
+        ({"statuses": ["failed"]}, ["pending", "processing", "expired"]),
+        ({"statuses": ["failed", "expired"]}, ["pending", "processing"]),
     ],
 )
 def test_a_purge_deletes_what_has_the_statuses(
@@ -110,7 +125,7 @@ def test_what_has_a_key_is_deleted_by_it_whatever_it_is_doing(queue_ti: QueueTi,
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
-        ("POST", "/topics/NAME/purge", {"statuses": ["failed"]}, 400),
+        ("POST", "/topics/NAME/purge", {"statuses": ["deleted"]}, 400),
         ("POST", "/topics/NAME/purge", {"statuses": []}, 400),
         ("POST", "/topics/NAME/purge", {"status": "pending"}, 400),
         ("POST", "/topics/nowhere/purge", {}, 404),

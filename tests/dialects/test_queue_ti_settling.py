@@ -75,9 +75,35 @@ def test_at_the_threshold_a_message_moves_to_the_dead_letter_topic_and_back(
     assert (dead["id"], dead["retry_count"], dead["max_retries"]) == (id, 0, 0)
     assert (dead["original_topic"], dead["last_error"], dead["key"]) == (name, "no", "k")
     assert dead["dlq_moved_at"] >= dead["created_at"]
-    queue_ti.refused("POST", f"/messages/{id}/requeue", status=409)  # it is being processed
+    text = queue_ti.refused("POST", f"/messages/{id}/requeue", status=409)
+    assert text == f"message {id} cannot be requeued now. Somebody is processing it"
     queue_ti.nack(id)
-    queue_ti.refused("POST", f"/messages/{id}/requeue", status=404)  # it has failed for good
+    for verb in ("requeue", "ack"):
+        text = queue_ti.refused("POST", f"/messages/{id}/{verb}", status=404)
+        assert text == f"message {id} has failed for good"
+
+
+def test_requeue_says_that_a_message_with_the_key_is_in_the_way(queue_ti: QueueTi, name: str) -> None:
+    id = queue_ti.send(name, "x", key="k")
+    queue_ti.fail(name, 3)
+    queue_ti.send(name, "newer", key="k")
+
+    text = queue_ti.refused("POST", f"/messages/{id}/requeue", status=409)
+
+    assert text == f"message {id} cannot be requeued now. {name} has a message with its key"
+
+
+def test_what_has_failed_for_good_can_be_sent_once_more_natively(
+    queue_ti: QueueTi, holdfast: Holdfast, name: str
+) -> None:
+    id = queue_ti.send(name, "x")
+    queue_ti.fail(name, 3)
+    queue_ti.fail(f"{name}.dlq", 1)
+
+    holdfast.replay(f"{name}.dlq", outcomes=["failed"], target=name)
+
+    (again,) = queue_ti.dequeue(name)
+    assert (again["id"], again["retry_count"], again["original_topic"]) == (id, 0, None)
 
 
 @pins(17, 30)

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from holdfast.client import MethodNotAllowedError, NoSuchRouteError
+from holdfast.client import MalformedRequestError, MethodNotAllowedError, NoSuchRouteError
 from holdfast.client._arguments import text
 from holdfast.client._requests import check_name
 from holdfast.dialects import DIALECTS, chosen
@@ -142,6 +142,8 @@ async def understood(endpoint: Endpoint, request: Request, most: int) -> Any:
         return asked
     body = await read_body(request, most)
     check_media(request, body)
+    if endpoint.needs_body and not body:
+        raise MalformedRequestError("QH910", "the request has no body", "Expected an object.")
     given = parse_body(body, endpoint.body or Nothing)
     return asked if endpoint.body is None else given
 

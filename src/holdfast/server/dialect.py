@@ -21,13 +21,19 @@ class Dialect:
 
     name: str
     paths: tuple[str, ...]  # what is at them and below is this dialect's
+    foreign: tuple[str, ...] = ()  # but for these
     endpoints: tuple[Endpoint, ...]
     refuse: Refuse  # an error, as this dialect says it
     jobs: tuple[Job, ...] = ()  # what servers that offer it do from time to time
 
     def owns(self, path: str) -> bool:
         """Whether a path is this dialect's."""
-        return any(path == own or path.startswith(f"{own}/") for own in self.paths)
+        return is_below(path, self.paths) and not is_below(path, self.foreign)
+
+
+def is_below(path: str, roots: Iterable[str]) -> bool:
+    """Whether a path is one of these, or below one."""
+    return any(path == root or path.startswith(f"{root}/") for root in roots)
 
 
 def refusal(scope: Scope, error: Exception) -> Response:

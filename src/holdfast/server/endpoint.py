@@ -49,6 +49,7 @@ class Endpoint:
     handler: Handler
     body: type[Any] | None = None
     query: type[Any] | None = None
+    needs_body: bool = False  # a request without a body is refused, and is not one without fields
     answer: Any = None
     status: int = 200
     told: bool = True  # in the OpenAPI document

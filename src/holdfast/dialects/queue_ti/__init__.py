@@ -6,7 +6,6 @@ from holdfast.server.dialect import Dialect
 
 from . import consuming, lifecycle, listing, reapers, removing, schemas, sending, settings
 from .errors import refuse
-from .values import CONFIGS, MESSAGES, SCHEMAS, TOPICS
 
 BOOKS = (
     sending.book,
@@ -21,7 +20,8 @@ BOOKS = (
 
 DIALECT = Dialect(
     name="queue-ti",
-    paths=(MESSAGES, TOPICS, CONFIGS, SCHEMAS, "/api/stats", "/api/admin", "/api/version"),
+    paths=("/api",),
+    foreign=("/api/auth",),
     endpoints=tuple(endpoint for book in BOOKS for endpoint in book.endpoints),
     refuse=refuse,
     jobs=reapers.JOBS,

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import UNSET
 
-from .requests import Settings, TopicConfig
+from .requests import Settings, SettingsChange, TopicConfig
 from .values import grave_of, is_grave
 
 ANNOTATION = "queue-ti"
@@ -22,14 +23,12 @@ Config = dict[str, Any]
 Annotations = Mapping[str, Any]
 S = TypeVar("S", bound=msgspec.Struct)
 
-DEFAULTS = Settings(
-    visibility_timeout_seconds=30, max_retries=3, message_ttl_seconds=86_400, dlq_threshold=3
-)
+DEFAULTS = Settings()
 
 
 def settings_of(annotations: Annotations) -> Settings:
     """What holds for all topics."""
-    return filled(annotation(annotations, OF_ALL, Settings), DEFAULTS)
+    return annotation(annotations, OF_ALL, Settings)
 
 
 def own(annotations: Annotations) -> TopicConfig:
@@ -45,22 +44,20 @@ def annotation(annotations: Annotations, name: str, kind: type[S]) -> S:
         return kind()
 
 
-def filled(given: Settings, base: Settings) -> Settings:
-    """Settings, with those of a base where nothing is said."""
-    said = {name: value for name, value in msgspec.structs.asdict(given).items() if value is not None}
-    return msgspec.structs.replace(base, **said)
+def changed(settings: Settings, change: SettingsChange) -> Settings:
+    """Settings after a change."""
+    given = {name: value for name, value in msgspec.structs.asdict(change).items() if value is not UNSET}
+    new = {name: getattr(DEFAULTS, name) if value is None else value for name, value in given.items()}
+    return msgspec.structs.replace(settings, **new)
 
 
 def retries_of(config: TopicConfig, settings: Settings) -> int:
     """How often a message of a topic may fail."""
-    retries = settings.max_retries if config.max_retries is None else config.max_retries
-    assert retries is not None
-    return retries
+    return settings.max_retries if config.max_retries is None else config.max_retries
 
 
 def buries(config: TopicConfig, settings: Settings) -> bool:
     """Whether messages of a topic go to its dead-letter topic before they have failed for good."""
-    assert settings.dlq_threshold is not None
     # The first nack is the last chance of a message without retries.
     return 0 < settings.dlq_threshold <= max(retries_of(config, settings), 1)
 

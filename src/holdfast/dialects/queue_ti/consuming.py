@@ -23,6 +23,9 @@ from .records import handed_out, is_dead, origin_of
 from .requests import Ack, Dequeue, Nack
 from .values import MESSAGE, MESSAGES
 
+# What is said of a message that has ended so, and is kept.
+ENDED = {"failed": "has failed for good", "expired": "has expired"}
+
 book = Book("consuming")
 
 
@@ -81,10 +84,12 @@ async def settled(call: Call[Any], verb: str, *options: timedelta | str | None) 
     (seq,) = await service.numbers.of(place.queue, [place.id])
     held = (await service.holdings.of(place.queue, [seq])).get(seq)
     if held is None:
-        raise not_there(call.part("id"), "is not processing")
+        raise not_there(call.part("id"), ENDED.get(place.state) or "is not processing")
     done = await service.settlements.settle(verb, place.queue, held.token, [place.id], options=options)
     if not done.settled:
-        raise not_there(call.part("id"), "is not processing any more")
+        entry = (await service.entries.of(place.queue, [place.id])).get(place.id)
+        reason = None if entry is None else ENDED.get(entry.state)
+        raise not_there(call.part("id"), reason or "is not processing any more")
     return Response(status_code=204)
 
 
@@ -108,16 +113,17 @@ async def requeue(call: Call[None]) -> object:
     place, service = await place_of(call), call.service
     entry = (await service.entries.of(place.queue, [place.id])).get(place.id)
     origin = {} if entry is None else origin_of(entry)
+    over = None if entry is None else ENDED.get(entry.state)
     dead = entry is not None and entry.ended_at is None and is_dead(origin)
     if not call.caller.reaches(origin["queue"] if dead else place.queue):
         raise no_such(call)
     if not dead:
-        raise not_there(call.part("id"), "is not in a dead-letter topic")
+        raise not_there(call.part("id"), over or "is not in a dead-letter topic")
     concern(call, SEND, origin["queue"])
     if not await service.engine.redrive(origin["queue"], [place.id]):
-        raise ConflictError(
-            "QH924",
-            f"message {call.part('id')} cannot be requeued now",
-            f"Somebody is processing it, or {origin['queue']} has a message with its key.",
-        )
+        (seq,) = await service.numbers.of(place.queue, [place.id])
+        held = await service.holdings.of(place.queue, [seq])
+        rival = not held and "key" in origin
+        reason = f"{origin['queue']} has a message with its key." if rival else "Somebody is processing it."
+        raise ConflictError("QH924", f"message {call.part('id')} cannot be requeued now", reason)
     return Response(status_code=204)

@@ -8,6 +8,8 @@ from holdfast.client import HoldfastError, InvalidRequestError, MessageNotFoundE
 from holdfast.server.advice import advice
 from holdfast.server.answering import JsonResponse, error_response, known
 
+from .values import CONFIGS, LONGEST_TOPIC
+
 # Others are as the native API has them, but for its 422: that is 400, a request that cannot be.
 SAID = {
     "QH102": 409,
@@ -18,6 +20,7 @@ SAID = {
     "QH932": 503,
 }
 INVALID, UNPROCESSABLE = 400, 422
+NATIVE_NAME = "A name has 1 to 200 characters out of A-Z a-z 0-9 . _ : -"
 NATIVE = ("/v1/", "/docs", "holdfast.")
 WORDS = (
     ("queue ", "topic "),
@@ -25,6 +28,10 @@ WORDS = (
     ("of its queue", "of its topic"),
     ("queue name", "topic name"),
     ("messages (max_depth)", "messages"),
+    ("headers are too large. They have", "metadata is too large. It has"),
+    ("headers take at most", "metadata takes at most"),
+    ("Queues are made explicitly", f"It is made by its first message, or by PUT {CONFIGS}/{{topic}}"),
+    (NATIVE_NAME, f"A name has 1 to {LONGEST_TOPIC} characters out of A-Z a-z 0-9 . _ : -"),
 )
 CARRIED = {429: "retry-after", 503: "retry-after", 401: "www-authenticate"}  # headers, by status
 

@@ -13,11 +13,9 @@ from holdfast.server.endpoint import ADMIN, Book, Call
 from holdfast.server.service import Service
 
 from . import configs
-from .errors import UnprocessableError
+from .errors import NATIVE_NAME, UnprocessableError
 from .requests import TopicConfig
-from .values import CONFIG, CONFIGS, GRAVE, grave_of, is_grave
-
-LONGEST_TOPIC = 200 - len(GRAVE)
+from .values import CONFIG, CONFIGS, GRAVE, LONGEST_TOPIC, grave_of, is_grave
 
 book = Book("topics")
 encode = msgspec.json.Encoder().encode
@@ -64,7 +62,7 @@ def check_topic(topic: str) -> None:
     check_name(topic)
     if not fits(topic):
         raise InvalidQueueNameError(
-            "QH103", "invalid topic name", f"It has {len(topic)} characters, and takes 1 to {LONGEST_TOPIC}."
+            "QH103", "invalid topic name", f"It has {len(topic)} characters.", NATIVE_NAME
         )
 
 
@@ -138,7 +136,7 @@ async def make_grave(service: Service, grave: str) -> None:
 # --- configuring them ----------------------------------------------------------------------------
 
 
-@book.add("PUT", CONFIG, ADMIN, body=TopicConfig)
+@book.add("PUT", CONFIG, ADMIN, body=TopicConfig, needs_body=True)
 async def put_config(call: Call[TopicConfig]) -> object:
     """Give a topic a configuration of its own; makes a topic that is not there."""
     refuse_reserved(call.queue)

@@ -12,8 +12,8 @@ from .requests import Purge
 from .values import TOPIC
 
 LIVING = ("pending", "processing")
-KEPT = "expired"
-ALL = [*LIVING, KEPT]
+KEPT = ("expired", "failed")
+USUAL = [*LIVING, "expired"]
 
 book = Book("removing")
 
@@ -33,9 +33,9 @@ def key_of(call: Call[Any]) -> str:
 @book.add("POST", TOPIC + "/purge", ADMIN, body=Purge)
 async def purge(call: Call[Purge]) -> object:
     """Delete the messages that have some statuses."""
-    statuses = call.asked.statuses or ALL
+    statuses = call.asked.statuses or USUAL
     states = [state for status in LIVING if status in statuses for state in states_of(status)]
     deleted = await call.service.reaping.purge(call.queue, states) if states else 0
-    if KEPT in statuses:
-        deleted += await call.service.reaping.forget(call.queue, [KEPT])
+    if kept := [status for status in KEPT if status in statuses]:
+        deleted += await call.service.reaping.forget(call.queue, kept)
     return {"deleted": deleted}

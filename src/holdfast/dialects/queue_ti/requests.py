@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import Meta, Raw
+from msgspec import UNSET, Meta, Raw, UnsetType
 
 from holdfast.wire.requests import ANY_BUT_NUL, Body
 
@@ -12,6 +12,7 @@ Word: TypeAlias = Annotated[str, Meta(pattern=ANY_BUT_NUL)]
 Named: TypeAlias = Annotated[str, Meta(pattern=ANY_BUT_NUL, min_length=1)]
 Seconds: TypeAlias = Annotated[int, Meta(ge=1, le=86_400)]
 Retries: TypeAlias = Annotated[int, Meta(ge=0, le=1_000)]
+Status: TypeAlias = Literal["pending", "processing", "expired", "failed"]
 Lifetime: TypeAlias = Annotated[int, Meta(ge=0, le=3_600 * 86_400)]
 
 
@@ -55,12 +56,21 @@ class TopicConfig(Body, kw_only=True):
 
 
 class Settings(Body, kw_only=True):
-    """The defaults of all topics; what is left out, or null, stays as it is."""
+    """The defaults of all topics, as they are at first."""
 
-    visibility_timeout_seconds: Seconds | None = None
-    max_retries: Retries | None = None
-    message_ttl_seconds: Lifetime | None = None
-    dlq_threshold: Retries | None = None
+    visibility_timeout_seconds: Seconds = 30
+    max_retries: Retries = 3
+    message_ttl_seconds: Lifetime = 86_400
+    dlq_threshold: Retries = 3
+
+
+class SettingsChange(Body, kw_only=True):
+    """What to change of them; what is left out stays as it is, and null is what it is at first."""
+
+    visibility_timeout_seconds: Seconds | UnsetType | None = UNSET
+    max_retries: Retries | UnsetType | None = UNSET
+    message_ttl_seconds: Lifetime | UnsetType | None = UNSET
+    dlq_threshold: Retries | UnsetType | None = UNSET
 
 
 class TopicSchema(Body, kw_only=True):
@@ -82,7 +92,7 @@ class Listing(Body, kw_only=True):
 class Purge(Body, kw_only=True):
     """What to delete of a topic."""
 
-    statuses: Annotated[list[Literal["pending", "processing", "expired"]], Meta(min_length=1)] | None = None
+    statuses: Annotated[list[Status], Meta(min_length=1)] | None = None
 
 
 class Reaping(Body, kw_only=True):

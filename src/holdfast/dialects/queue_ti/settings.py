@@ -12,7 +12,7 @@ from holdfast.server.service import Service
 
 from . import configs
 from .lifecycle import fits, make_grave
-from .requests import Settings
+from .requests import Settings, SettingsChange
 
 SETTINGS = "/api/admin/settings"
 
@@ -28,14 +28,14 @@ async def get_settings(call: Call[None]) -> object:
     return msgspec.structs.asdict(configs.settings_of({configs.OF_ALL: found}))
 
 
-@book.add("PUT", SETTINGS, ADMIN, body=Settings)
-async def put_settings(call: Call[Settings]) -> object:
+@book.add("PUT", SETTINGS, ADMIN, body=SettingsChange, needs_body=True)
+async def put_settings(call: Call[SettingsChange]) -> object:
     """Change the defaults of all topics; they hold at once, also for topics that are there."""
     engine = call.service.engine
     async with engine.transaction() as connection:
         # A change of nothing locks the defaults.
         defaults = msgspec.json.decode(await engine.configured_defaults(connection, "{}"))
-        settings = configs.filled(call.asked, configs.settings_of(defaults["annotations"]))
+        settings = configs.changed(configs.settings_of(defaults["annotations"]), call.asked)
         document = msgspec.structs.asdict(settings)
         change = encode({"annotations": {configs.OF_ALL: document}}).decode()
         await engine.configured_defaults(connection, change)

@@ -15,6 +15,7 @@ SCHEMAS = "/api/topic-schemas"
 SCHEMA = SCHEMAS + "/{queue}"
 
 GRAVE = ".dlq"  # how the name of a dead-letter topic ends
+LONGEST_TOPIC = 200 - len(GRAVE)  # there is a queue for its dead letters too
 
 
 def grave_of(topic: str) -> str:
