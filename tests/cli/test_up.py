@@ -22,6 +22,7 @@ from holdfast.cli.up import guide, without_password
 from holdfast.embedded import EmbeddedError, EmbeddedPostgres
 from holdfast.server.serve import bind
 from tests.cli.conftest import PATIENCE, environment, execute, started
+from tests.fix_redis import RedisServer
 from tests.waiting import eventually
 
 
@@ -77,6 +78,7 @@ def test_up_tells_people_how_to_go_on_and_touches_no_message_of_theirs(tmp_path:
     assert re.search(r"^    \S+holdfast psql$", texts[0], flags=re.MULTILINE)
     assert "from holdfast import Holdfast" in texts[0]
     assert "Sent, claimed and acked 3 messages" in texts[0]
+    assert "Clients of queue-ti and topics run against it too, at http://127.0.0.1:" in texts[0]
     assert "Sent, claimed and acked" not in texts[1]
     assert "While there is no API key" in texts[0]
     assert "Authorization" not in texts[0]
@@ -220,6 +222,28 @@ def test_requests_are_logged_when_asked(empty_database_url: str, tmp_path: Path)
         _, err = process.communicate(timeout=PATIENCE)
 
     assert "/healthz" in [json.loads(line).get("route") for line in err.splitlines()]
+
+
+def test_what_is_no_redis_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    answer = execute("up", "--port", "0", env=environment(HOLDFAST_REDIS_URL="http://here"), cwd=tmp_path)
+
+    assert (answer.code, answer.out) == (2, "")
+    assert "HOLDFAST_REDIS_URL is no URL of a Redis" in answer.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_servers_know_is_kept_in_redis_by_this_one_too(
+    empty_database_url: str, redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_REDIS_URL", redis_server.url)
+    with started("up", "--json", "--port", "0", cwd=tmp_path, database_url=empty_database_url) as process:
+        reached = json.loads(read_until(process, "url"))["address"]
+
+        def is_kept() -> bool:
+            httpx.post(f"{reached}/v1/queues/orders/claim", json={}, trust_env=False)
+            return bool(redis_server.client.keys("holdfast:1:*"))
+
+        eventually(is_kept, what="Redis knows of the queue", timeout=PATIENCE)
 
 
 def test_http_answers_and_upkeep_is_done_while_it_runs(empty_database_url: str, tmp_path: Path) -> None:

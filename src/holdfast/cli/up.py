@@ -33,6 +33,7 @@ from .serve import (
     offered,
     where,
     which,
+    which_redis,
 )
 
 DEMO = "demo"
@@ -117,11 +118,13 @@ def up(
     log_level: QuietLevel = None,
 ) -> None:
     """Start PostgreSQL for this folder, install Holdfast, try it, and serve it until Ctrl-C."""
+    from holdfast.dialects import chosen as chosen_dialects
     from holdfast.server.logs import configure
     from holdfast.server.serve import address, bind, check, serving
     from holdfast.server.settings import Settings
 
     configured = configured_url(invocation.database_url)
+    redis_url = which_redis(None)
     # The port first: one that is taken shall not cost the making of a server.
     with (
         Stop() as stop,
@@ -131,6 +134,7 @@ def up(
         report = migrate(url)
         settings = Settings(
             database_url=url,
+            redis_url=redis_url,
             host=where(host),
             port=which(port),
             upkeep=UPKEEP_SECONDS,
@@ -156,6 +160,10 @@ def up(
             if configured
             else guide(url, reached, closed=closed)
         )
+        others = chosen_dialects(settings.dialects, everything=settings.on_loopback)
+        if others:
+            names = " and ".join(dialect.name for dialect in others)
+            lines += [f"Clients of {names} run against it too, at {reached}."]
         lines += [*describe(tried), "", way]
         alive = revived(invocation.database_url, invocation.output.note)
         with serving(settings, listener, stop.hurries), alive:
