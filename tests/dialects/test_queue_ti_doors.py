@@ -321,6 +321,20 @@ def test_what_only_says_that_it_is_a_topic_stops_no_reaper_and_no_settings(
     queue_ti.set(max_retries=3)
 
 
+def test_dead_letters_may_lie_in_a_log(queue_ti: QueueTi, holdfast: Holdfast, name: str) -> None:
+    holdfast.create_queue(f"{name}.dlq", {"kind": "log"})
+    holdfast.create_queue(name)
+    queue_ti.configure(name, max_retries=1)
+    queue_ti.configure(name)
+    queue_ti.set(max_retries=3)
+    id = queue_ti.send(name, "x")
+    queue_ti.fail(name, 3)
+
+    queue_ti.requeue(id)
+
+    assert queue_ti.item(name)["id"] == id
+
+
 def test_a_log_is_no_topic_here(queue_ti: QueueTi, holdfast: Holdfast, name: str) -> None:
     holdfast.create_queue(name, {"kind": "log"})
 

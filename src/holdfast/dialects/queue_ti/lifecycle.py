@@ -127,9 +127,11 @@ async def adjusted(
 
 
 async def make_grave(service: Service, grave: str) -> None:
-    """Make a dead-letter topic of what is there by that name, or of nothing."""
-    known = (await service.configs.of(grave)).annotations
-    if configs.ANNOTATION not in known and not await make_queue(service, grave):
+    """Make a dead-letter topic of what is there by that name, or of nothing; a log stays one."""
+    known = await service.configs.of(grave)
+    if known.kind == "log" or configs.ANNOTATION in known.annotations:
+        return
+    if not await make_queue(service, grave):
         await adjust(service, grave, None)
 
 
