@@ -21,7 +21,7 @@ from psycopg.types.json import Jsonb
 
 import holdfast
 from holdfast.client._errors import ERRORS, RequestError
-from tests.engine.engine import Engine
+from tests.engine.engine import T0, Engine
 
 Scenario = Callable[[Engine], Any]
 SQL = Path(holdfast.__file__).parent / "sql"
@@ -294,6 +294,9 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH810", "batch", lambda engine: engine.value("read_batch", batch=99)),
     ("QH810", "place", lambda engine: engine.value("register_lake", place="")),
     ("QH811", "other lake", lambda engine: engine.value("open_batch", lake=LAKES[1], queue="kept")),
+    ("QH830", "job", lambda engine: engine.value("set_schedule", name="", cron="* * * * *", next_at=T0)),
+    ("QH831", "cron", lambda engine: engine.value("set_schedule", name="j", cron="daily", next_at=T0)),
+    ("QH831", "tick", lambda engine: engine.value("set_schedule", name="j", cron="* * * * *", next_at=None)),
     ("QH402", "rows", lambda engine: engine.value("open_batch", lake=LAKES[0], queue="kept", limit=0)),
     ("QH106", "kind", schema({}, kind="xml")),
     ("QH106", "null kind", schema({}, kind=None)),
