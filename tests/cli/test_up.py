@@ -225,7 +225,9 @@ def test_requests_are_logged_when_asked(empty_database_url: str, tmp_path: Path)
 
 
 def test_what_is_no_redis_is_told_before_anything_is_made(tmp_path: Path) -> None:
-    answer = execute("up", "--port", "0", env=environment(HOLDFAST_REDIS_URL="http://here"), cwd=tmp_path)
+    told = environment(HOLDFAST_REDIS_URL="http://127.0.0.1")
+
+    answer = execute("up", "--port", "0", env=told, cwd=tmp_path)
 
     assert (answer.code, answer.out) == (2, "")
     assert "HOLDFAST_REDIS_URL is no URL of a Redis" in answer.err

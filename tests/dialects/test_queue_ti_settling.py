@@ -96,14 +96,14 @@ def test_requeue_says_that_a_message_with_the_key_is_in_the_way(queue_ti: QueueT
 def test_what_has_failed_for_good_can_be_sent_once_more_natively(
     queue_ti: QueueTi, holdfast: Holdfast, name: str
 ) -> None:
-    id = queue_ti.send(name, "x")
+    id = queue_ti.send(name, "x", key="k")
     queue_ti.fail(name, 3)
     queue_ti.fail(f"{name}.dlq", 1)
 
     holdfast.replay(f"{name}.dlq", outcomes=["failed"], target=name)
 
     (again,) = queue_ti.dequeue(name)
-    assert (again["id"], again["retry_count"], again["original_topic"]) == (id, 0, None)
+    assert (again["id"], again["key"], again["retry_count"], again["original_topic"]) == (id, None, 0, None)
 
 
 @pins(17, 30)

@@ -63,7 +63,7 @@ def shared(found: Delivery | Entry, annotations: Mapping[str, Any], failures: in
         "topic": found.queue,
         "payload": payload_of(found),
         "metadata": found.headers,
-        "key": found.key if found.key is not None else origin.get("key"),
+        "key": origin.get("key") if dead else found.key,
         "retry_count": failures,
         "max_retries": 0 if dead else most_retries(found, annotations),
         "last_error": found.last_error,
