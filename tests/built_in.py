@@ -24,6 +24,7 @@ BUILT_IN: dict[str, Any] = {
     "keep_for": "7 days",
     "ordering": "none",
     "on_dead": "continue",
+    "replaces": "unclaimed",
     "budget": "deliveries",
     "lapse_is_failure": False,
     "durability": "durable",

@@ -377,6 +377,7 @@ MIGRATIONS = (
     "0015_keys",
     "0016_schemas",
     "0017_receipts",
+    "0018_lookups",
 )
 
 

@@ -58,6 +58,8 @@ FOR_SERVERS_ONLY = {"find_key", "begin_login", "touch_keys", "has_keys", "claim_
 FOR_SERVERS_ONLY |= {"queue_info"}
 # And number, find and send once for programs that know another API.
 FOR_SERVERS_ONLY |= {"base_id", "extent", "find_tagged", "send_once"}
+# And look for messages by what those programs know of them, and tidy up as they do.
+FOR_SERVERS_ONLY |= {"whereabouts", "contents", "outcomes", "forget", "expire"}
 OF_THE_CLIENT_ONLY = {"bulk_send", "check_schema", "close", "transaction"}
 FILLED_IN_BY_THE_CLIENT = {"alone", "prefix", "hash"}
 WAITING = {"wait"}

@@ -27,6 +27,7 @@ TYPES = (
     "delivery",
     "cohort_delivery",
     "entry",
+    "content",
     "settlement",
     "stats",
     "record",

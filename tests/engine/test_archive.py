@@ -7,6 +7,7 @@
    gets its own. A day with too much there stays there.
 5. Retention: partitions that no queue needs are dropped, rows of queues with less are deleted, in chunks.
 6. browse pages through the archive, message finds one in it; both only of this queue.
+   forget deletes what has ended in some way, before some time; bounded, of this queue alone.
 7. replay sends copies under new ids, in the order of their end, and can be continued; the archive stays.
 """
 
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
@@ -371,6 +373,50 @@ def test_old_rows_in_the_default_partition_are_deleted(kept: Engine) -> None:
 
     assert did["forgotten"] == 1
     assert archive(kept) == []
+
+
+def forget(engine: Engine, **options: Any) -> tuple[int, bool]:
+    row = engine.row("forget", queue="q", **options)
+    return row["forgotten"], row["more"]
+
+
+def test_forget_deletes_by_outcome_and_time_and_in_this_queue_alone(kept: Engine) -> None:
+    kept.create("other", keep=OUTCOMES)
+    other = done(kept, queue="other")
+    kept.at(T0 + SECOND)
+    ended = {name: end(kept) for name, end in ENDS.items()}
+    kept.at(T0 + DAY)
+    late = done(kept)
+
+    assert forget(kept, outcomes=["expired", "done"], before=T0 + HOUR) == (2, False)
+    assert ids(archive(kept)) == [ended["failed"], ended["discarded"], late]
+    assert forget(kept, before=T0) == (0, False)
+    assert forget(kept, outcomes=["failed", "failed"], limit=1) == (1, True)
+    assert forget(kept) == (2, False)
+    assert ids(archive(kept, "other")) == [other]
+
+
+@pytest.mark.parametrize("outcomes", [["done"], ["failed"], None])
+def test_forget_is_bounded_and_takes_the_first_to_end(kept: Engine, outcomes: list[str] | None) -> None:
+    _, _, third = (fail(kept) if outcomes == ["failed"] else done(kept) for _ in range(3))
+
+    assert forget(kept, outcomes=outcomes, limit=2) == (2, True)
+    assert ids(archive(kept)) == [third]
+    assert forget(kept, outcomes=outcomes, limit=2) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [({"outcomes": []}, "QH410"), ({"outcomes": ["ready"]}, "QH410"), ({"limit": 0}, "QH402")],
+)
+def test_forget_refuses_what_it_does_not_know(kept: Engine, given: dict[str, Any], code: str) -> None:
+    done(kept)
+
+    with pytest.raises(psycopg.Error) as caught:
+        forget(kept, **given)
+
+    assert caught.value.sqlstate == code
+    assert len(archive(kept)) == 1
 
 
 def test_replay_sends_what_ended_in_a_period(kept: Engine) -> None:

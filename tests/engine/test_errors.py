@@ -180,6 +180,7 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH104", "defaults", lambda engine: engine.value("configure_defaults", config={"dead_letter": "x"})),
     ("QH104", "ordering", call("configure_queue", config={"ordering": "some"})),
     ("QH104", "on_dead", call("configure_queue", config={"on_dead": "panic"})),
+    ("QH104", "replaces", call("configure_queue", config={"replaces": "all"})),
     ("QH104", "shards", call("create_queue", queue="s", config={"ordering": "strict", "shards": 2})),
     ("QH104", "lanes", call("create_queue", queue="s", config={"ordering": "strict", "priorities": [3]})),
     ("QH104", "no default", lambda engine: engine.value("configure_defaults", config={"ordering": "key"})),

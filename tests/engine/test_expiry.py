@@ -5,6 +5,7 @@
 3. With it, whoever looks first ends the message: maintain, the sweep, or the settlement itself. Its id
    leaves the lease, the rest of the lease stays, and ack, nack, release and extend skip it.
 4. Expiry is bounded: a call takes what it can in some 20 ms, and says that there is more.
+   expire ends the messages of one queue, on request, up to a limit.
 5. The cursor passes what expired ahead of it, and nothing is stranded behind it.
 6. The walk goes on where it stopped, and comes back for what it passed over; a clock set back starts it over.
 7. The dead letter has no time to live; one of a message that was in flight too long is still a dead letter.
@@ -13,9 +14,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
+import psycopg
 import pytest
 
+from tests.engine.conftest import Open
 from tests.engine.engine import T0, Engine, payloads
 from tests.waiting import eventually
 
@@ -238,6 +242,45 @@ def test_expiry_is_bounded_and_says_that_there_is_more(queue: Engine) -> None:
     assert not rounds[0]["done"]
     assert max(round["expired"] for round in rounds) < 30_000
     assert sum(round["expired"] for round in rounds) == 30_000
+
+
+def test_expire_ends_messages_of_one_queue_up_to_a_limit(queue: Engine) -> None:
+    queue.create("other", ttl="60 s")
+    for priority in (0, 5):
+        queue.send_numbers(30, ttl="60 s", priority=priority)
+    queue.send("other", queue="other")
+    queue.send("living")
+    queue.at(LATER)
+
+    calls = [queue.row("expire", queue="q", limit=25) for _ in range(3)]
+
+    assert [(call["expired"], call["more"]) for call in calls] == [(25, True), (25, True), (10, False)]
+    assert left(queue) == ["living", "other"]
+    assert payloads(queue.claim(10)) == ["living"]
+
+
+def test_expire_leaves_a_lane_alone_that_somebody_holds(queue: Engine, open_engine: Open) -> None:
+    queue.send("overdue", ttl="60 s")
+    queue.send("living")
+    queue.at(LATER)
+    other = open_engine()
+    with other.conn.transaction():
+        assert payloads(other.claim(1)) == ["living"]
+
+        # The claim that met it has ended it, in the open transaction.
+        assert queue.row("expire", queue="q") == {"expired": 0, "more": True}
+
+    assert queue.row("expire", queue="q") == {"expired": 0, "more": False}
+
+
+@pytest.mark.parametrize(
+    ("given", "code"), [({"limit": 0}, "QH402"), ({"limit": 10_001}, "QH402"), ({"queue": "none"}, "QH101")]
+)
+def test_expire_refuses_what_it_does_not_know(queue: Engine, given: dict[str, Any], code: str) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        queue.row("expire", **{"queue": "q"} | given)
+
+    assert caught.value.sqlstate == code
 
 
 def test_the_cursor_passes_what_expired_ahead_of_it(queue: Engine) -> None:

@@ -3,7 +3,8 @@
 1. Of a replaceable key one message waits: sending again replaces all that the sender said, and keeps the
    id and the place; another queue's message of the same key is another one.
 2. A message that was handed out is not replaced: while it is held, and after a nack, a new one comes
-   beside it.
+   beside it. Where replaces is waiting, one that came back is replaced: it is the same message, with
+   what its deliveries have left. One in flight still is not.
 3. A released message was not worked on: it can be replaced.
 4. Of an idempotency key one message lives: the same payload answers with its id, another is an error.
    Once it has ended, in whatever way but death, the key is free; so too once its time to live is over,
@@ -124,6 +125,79 @@ def test_a_released_message_that_meets_a_newer_one_stays(queue: Engine) -> None:
     queue.settle("release", token)
 
     assert sorted(payloads(queue.claim(10))) == ["new", "old"]
+
+
+# --- 2: replaces = waiting
+
+
+@pytest.fixture
+def replacing(engine: Engine) -> Engine:
+    """A queue in which a send replaces whatever waits."""
+    engine.create("q", replaces="waiting")
+    return engine
+
+
+@pytest.mark.parametrize("how", ["nack", "lease"])
+def test_a_message_that_came_back_is_replaced_and_keeps_its_history(replacing: Engine, how: str) -> None:
+    first = replacing.send("old", key="k", ttl="1 h", tag="red")
+    token = replacing.claim_one()["token"]
+    if how == "nack":
+        replacing.settle("nack", token, delay="10 s", error="no luck")
+    else:
+        replacing.at(T0 + LEASE)
+        replacing.value("sweep", queue="q")
+
+    assert replacing.send("new", key="k", ttl="2 h") == first
+
+    (row,) = replacing.claim(10)
+    assert (row["id"], row["payload"], row["tag"], row["deliveries"]) == (first, "new", None, 2)
+    assert row["last_error"] == ("no luck" if how == "nack" else None)
+    expires_at = T0 + (timedelta(0) if how == "nack" else LEASE) + timedelta(hours=2)
+    assert replacing.look("select expires_at from holdfast.message") == expires_at
+    assert replacing.settle("ack", token, [first]) == ([], [first])
+
+
+def test_one_in_flight_is_not_replaced_until_its_lease_was_taken_back(replacing: Engine) -> None:
+    first = replacing.send("old", key="k")
+    replacing.settle("nack", replacing.claim_one()["token"])
+    held = replacing.claim_one()
+    second = replacing.send("new", key="k")
+    replacing.at(T0 + LEASE)
+
+    assert second != first
+    assert replacing.send("newer", key="k") == second
+    assert replacing.settle("ack", held["token"]) == ([first], [])
+    assert payloads(replacing.claim(10)) == ["newer"]
+
+
+def test_of_two_that_wait_the_newer_is_replaced(replacing: Engine) -> None:
+    replacing.send("old", key="k")
+    token = replacing.claim_one()["token"]
+    second = replacing.send("new", key="k")
+    replacing.settle("nack", token)
+
+    assert replacing.send("newer", key="k") == second
+    assert sorted(payloads(replacing.claim(10))) == ["newer", "old"]
+
+
+def test_what_replaces_a_message_that_was_sent_back_keeps_its_origin(replacing: Engine) -> None:
+    root = replacing.send(1, key="k", max_deliveries=1)
+    replacing.kill(root)
+    assert redrive(replacing) == [1]
+    again = replacing.send(2, key="k")
+
+    (where,) = replacing.rows("whereabouts", ids=[root])
+
+    assert (where["id"], replacing.claim_one()["payload"]) == (again, 2)
+
+
+def test_a_dead_head_that_blocks_its_line_is_not_replaced(engine: Engine) -> None:
+    engine.create("q", replaces="waiting", ordering="key", on_dead="block", max_deliveries=1)
+    head = engine.send("dead", key="k", ordering_key="a")
+    engine.settle("nack", engine.claim_one()["token"])
+
+    assert engine.send("new", key="k", ordering_key="a") != head
+    assert engine.claim(10) == []
 
 
 # --- 4: idempotent -------------------------------------------------------------------------------------

@@ -155,6 +155,21 @@ def looked_at(engine: Engine) -> None:
     engine.rows("message", queue="q", id=held[0]["id"])
 
 
+def found_by_root(engine: Engine) -> None:
+    """Messages that live, that moved, that have ended, and none."""
+    (dead,) = engine.rows("browse", queue="mortal", state="dead", limit=1)
+    (ended,) = engine.rows("browse", queue="kept", state="archive", limit=1)
+    roots = [engine.send(1), dead["origin"]["root_id"], ended["id"], 1]
+    assert len(engine.rows("whereabouts", ids=roots)) == 3
+
+
+def listed(engine: Engine) -> None:
+    """Pages of all states, and of some, of what lives and what is kept."""
+    for queue in ("q", "kept", "lines"):
+        for states in (None, ["in_flight", "done", "failed"], ["ready", "scheduled"], ["blocked", "expired"]):
+            engine.rows("contents", queue=queue, states=states, limit=5, offset=20)
+
+
 def repaired(engine: Engine) -> None:
     """Mend all dead letters of a queue, and send some of them back."""
     stage = engine.value("open_stage", queue="mortal", write_id="w", run="a", part=0)
@@ -195,6 +210,12 @@ def expire(engine: Engine) -> None:
     engine.value("maintain")
 
 
+def expire_one_queue(engine: Engine) -> None:
+    engine.at(T0 + timedelta(hours=2))
+    for queue in ("kept", "lines"):
+        engine.row("expire", queue=queue)
+
+
 HOT: dict[str, Work] = {
     "send": lambda engine: engine.send(1),
     "send_batch": lambda engine: engine.send_numbers(3),
@@ -226,6 +247,9 @@ OTHER: dict[str, Work] = {
         engine.rows("browse", queue="q", state=s, limit=5) for s in ("ready", "scheduled", "in_flight")
     ],
     "browse dead": lambda engine: engine.rows("browse", queue="mortal", state="dead", limit=5),
+    "whereabouts": found_by_root,
+    "contents": listed,
+    "outcomes": lambda engine: engine.rows("outcomes", queue="kept"),
     "redrive": lambda engine: engine.rows("redrive", queue="mortal", limit=5),
     "redrive_staged": repaired,
     "browse archive": lambda engine: engine.rows("browse", queue="kept", state="archive", limit=5),
@@ -238,7 +262,12 @@ OTHER: dict[str, Work] = {
     ),
     "purge dead": lambda engine: engine.row("purge", queue="mortal", states=["dead"], limit=5),
     "purge archive": lambda engine: engine.row("purge", queue="kept", states=["archive"], limit=5),
+    "forget": lambda engine: [
+        engine.row("forget", queue="kept", outcomes=outcomes, before=T0 + timedelta(hours=1), limit=5)
+        for outcomes in (None, ["done"], ["expired", "failed"])
+    ],
     "expire": expire,
+    "expire one queue": expire_one_queue,
     "discard": lambda engine: engine.value("discard", queue="q", ids=[1, 2, 3]),
     "maintain": lambda engine: engine.value("maintain", budget="10 s"),
     "why": lambda engine: engine.rows("why", queue="q"),
@@ -253,8 +282,9 @@ POSITIONS = {"message_due": (1, 2), "lease_upto": (1, 2), "lease_deadline": (1, 
 POSITIONS |= {"message_order": (1, 2), "message_key": (1, 2), "message_idempotency": (1, 2)}
 # A GIN index can only be read by bitmap, and an id is in one lease; a token has a few leases.
 EXACT = {"lease_scattered", "lease_pkey"}
-# They want a lane as a whole, to forget it or to count it; and these the range of ids that a lease holds.
-WHOLE = {"repair", "drop_queue", "expire", "archive_days"}
+# They want a lane as a whole, to forget it or to count it, or all messages with one first id; and these the
+# range of ids that a lease holds.
+WHOLE = {"repair", "drop_queue", "expire", "expire one queue", "archive_days", "whereabouts"}
 # Nor is a day of the archive's default partition too much for upkeep: over 10,000 rows it leaves it there.
 SETTLED = {("ack", "message_pkey"), ("next", "message_pkey")}
 SETTLED |= {(verb, "archive_default_ended") for verb in ("maintain", "samples")}
@@ -357,6 +387,7 @@ def test_a_verb_reaches_its_tables_by_index(session: Engine, verb: str) -> None:
         ("message_key", "keys", "message"),
         ("message_idempotency", "keys", "message"),
         ("message_blocks", "unblock", "message"),
+        ("message_root", "whereabouts", "message"),
     ],
 )
 def test_a_missing_index_is_noticed(surprised: Engine, index: str, verb: str, instead: str) -> None:

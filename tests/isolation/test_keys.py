@@ -2,7 +2,8 @@
 
 1. A message that somebody is replacing is not handed out: then the new one is, or the old one after a
    rollback.
-2. A message that is being claimed is not waited for: a new one is sent beside it.
+2. A message that is being claimed is not waited for: a new one is sent beside it; so too, where replaces is
+   waiting, one that came back, while it is claimed once more, and one that is coming back.
 3. Of several who replace a message, the last to commit is delivered; they wait for each other.
 4. Of two who send with one idempotency key, the second waits for the first, and gets its id, or its
    own if the first rolls back; so too within a long transaction, after a savepoint, and as long as its
@@ -59,6 +60,53 @@ def test_a_message_that_is_being_claimed_gets_a_newer_one_beside_it(scene: Scene
 
     assert new != old
     assert sorted(eventually(worker.take, what="the newer one comes")) == ([new] if commits else [old, new])
+
+
+def replacing(scene: Scene) -> tuple[Session, Session, int]:
+    """A sender and a worker of a queue that replaces what waits; a message of key k that came back once."""
+    sender, worker = scene.session("sender"), scene.session("worker")
+    sender.execute("select holdfast.configure_queue('q', '{\"replaces\": \"waiting\"}')")
+    old = sender.send(payload=Jsonb("old"), key="k")
+    (delivery,) = worker.claim()
+    worker.nack(delivery.token)
+    return sender, worker, old
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_message_that_came_back_is_not_replaced_while_it_is_claimed(scene: Scene, commits: bool) -> None:
+    sender, worker, old = replacing(scene)
+    worker.begin().take()
+    new = sender.start(lambda: sender.send(payload=Jsonb("new"), key="k")).result()
+
+    end(worker, commits)
+
+    assert new != old
+    assert payload(scene, old) == "old"
+    assert sorted(eventually(worker.take, what="the newer one comes")) == ([new] if commits else [old, new])
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_message_that_came_back_is_not_claimed_while_it_is_replaced(scene: Scene, commits: bool) -> None:
+    sender, worker, old = replacing(scene)
+    again = sender.begin().send(payload=Jsonb("new"), key="k")
+    meanwhile = worker.take()
+    sender.execute("commit" if commits else "rollback")
+
+    taken = eventually(worker.take, what="it is handed out")
+
+    assert (again, meanwhile, taken) == (old, [], [old])
+    assert payload(scene, old) == ("new" if commits else "old")
+
+
+def test_a_message_that_is_coming_back_gets_a_newer_one_beside_it(scene: Scene) -> None:
+    sender, worker, old = replacing(scene)
+    (delivery,) = worker.claim()
+    worker.begin().nack(delivery.token)
+    new = sender.start(lambda: sender.send(payload=Jsonb("new"), key="k")).result()
+    worker.commit()
+
+    assert new != old
+    assert sorted(eventually(worker.take, what="both come")) == [old, new]
 
 
 def test_whoever_replaces_a_message_waits_for_the_one_before(scene: Scene) -> None:

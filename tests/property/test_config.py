@@ -50,6 +50,7 @@ fields: dict[str, st.SearchStrategy[Any]] = {
     "throughput_limit": st.sampled_from((0.5, 10, 1_000_000)),
     "budget": st.sampled_from(("deliveries", "failures")),
     "lapse_is_failure": st.booleans(),
+    "replaces": st.sampled_from(("unclaimed", "waiting")),
     "durability": st.sampled_from(("durable", "fast")),
     "claim_window": st.sampled_from((0, 0.5, "2 s")),
     "rate_limits": st.dictionaries(
@@ -75,7 +76,7 @@ changes = st.lists(
 TYPED = """
 select extract(epoch from lease)::float8, max_deliveries, dead_letter, backoff_base, backoff_factor,
        backoff_cap, backoff_jitter, extract(epoch from ttl)::float8, max_depth, priority_default, priorities,
-       shards, notify, max_payload, throughput_limit, budget, lapse_is_failure, fast
+       shards, notify, max_payload, throughput_limit, budget, lapse_is_failure, replaces, fast
 from holdfast.queue where name = %s
 """
 
@@ -128,6 +129,7 @@ def typed(config: Config) -> tuple[Any, ...]:
         config["throughput_limit"],
         config["budget"],
         config["lapse_is_failure"],
+        config["replaces"],
         True if config["durability"] == "fast" else None,
     )
 

@@ -92,14 +92,18 @@ class OrderMachine(RuleBasedStateMachine):
     engine: Engine
 
     @initialize(
-        on_dead=st.sampled_from(("continue", "block")), ordering=st.sampled_from(("key", "key", "strict"))
+        on_dead=st.sampled_from(("continue", "block")),
+        ordering=st.sampled_from(("key", "key", "strict")),
+        replaces=st.sampled_from(("unclaimed", "waiting")),
     )
-    def begin(self, on_dead: str, ordering: str) -> None:
+    def begin(self, on_dead: str, ordering: str, replaces: str) -> None:
         self.queue = f"q{next(_numbers)}"
         self.blocking, self.strict = on_dead == "block", ordering == "strict"
         self.model = Model()
         self.engine.at(T0)
-        self.engine.create(self.queue, ordering=ordering, on_dead=on_dead, max_deliveries=BUDGET)
+        self.replaces_any = replaces == "waiting"
+        config = {"ordering": ordering, "on_dead": on_dead, "replaces": replaces}
+        self.engine.create(self.queue, max_deliveries=BUDGET, **config)
 
     # --- sending
 
@@ -149,7 +153,8 @@ class OrderMachine(RuleBasedStateMachine):
 
     def _replaceable(self, waiting: Message, sent: Message) -> bool:
         same = (waiting.key, waiting.line) == (sent.key, sent.line) and sent.key is not None
-        return same and waiting.token is None and waiting.deliveries == 0 and not waiting.blocks
+        fits = self.replaces_any or waiting.deliveries == 0
+        return same and fits and waiting.token is None and not waiting.blocks
 
     # --- receiving
 

@@ -28,6 +28,7 @@ FIELDS = (
     "retention",
     "ordering",
     "on_dead",
+    "replaces",
     "budget",
     "lapse_is_failure",
     "durability",

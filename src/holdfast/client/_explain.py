@@ -23,12 +23,13 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
             | {"listen", "read", "read_archive", "scan", "scan_bounds", "scan_source", "put_rollups"}
             | {"begin_run", "report_run", "end_run", "runs"}
             | {"log_stats", "browse", "message", "queue_stats", "blocked_keys", "fast_mode", "now"}
-            | {"queue_schema", "schema_versions", "extent", "base_id"}
+            | {"queue_schema", "schema_versions", "extent", "base_id", "whereabouts"}
+            | {"contents", "outcomes"}
         ),
         "holdfast_monitor": frozenset(
             {"queue_stats", "queues", "queue_info", "leases", "log_stats", "blocked_keys", "samples"}
             | {"rollups", "archived", "why", "runs", "now", "queue_schema", "schema_versions"}
-            | {"extent", "base_id"}
+            | {"extent", "base_id", "outcomes"}
         ),
     }
 )

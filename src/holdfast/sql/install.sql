@@ -965,6 +965,41 @@ drop function if exists holdfast._drop_queue(text);
 insert into holdfast.migration (version, name, checksum, breaking)
 values (17, 'receipts', 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923dfcd20ae6', false);
 
+-- ==================== 0018 lookups ====================
+
+-- Lookups: where a message is now, what a queue holds, and how what it keeps has ended.
+--
+-- message_root, archive_by_root   by the first id, which stays in origin when a message moves. As text: whoever stages a
+--                                 message of an archive says what its origin is, and that need not be a number. Only who
+--                                 asks for a root_id may walk them, so their condition is one that nothing else implies
+-- archive_by_outcome              what ended otherwise than done: of that there is most, and it pays for no index more
+-- holdfast.content                a message as contents shows it
+-- queue.replaces                  which messages a send with their key replaces
+
+create index message_root on holdfast.message ((origin ->> 'root_id')) where origin ? 'root_id';
+create index archive_by_root on holdfast.archive ((origin ->> 'root_id')) where origin ? 'root_id';
+create index archive_by_outcome on holdfast.archive (queue_id, outcome, ended_at, id) where outcome <> 'done';
+
+create type holdfast.content as (
+  id bigint, root_id bigint, queue text, state text, payload jsonb, body bytea, content_type text, headers jsonb, priority int,
+  key text, ordering_key text, correlation_id uuid, tag text, deliveries int, failures int, max_deliveries int,
+  enqueued_at timestamptz, due_at timestamptz, expires_at timestamptz, deadline timestamptz, last_error text, origin jsonb,
+  ended_at timestamptz, consumer text, claimed_at timestamptz
+);
+comment on type holdfast.content is 'A message as contents shows it';
+
+alter table holdfast.queue add column replaces text not null default 'unclaimed';
+comment on column holdfast.queue.replaces is 'which messages a send with their key replaces: unclaimed, that were never handed out, or all that are waiting';
+
+-- These have other arguments now.
+drop function if exists holdfast._forget(timestamptz, int, int);
+drop function if exists holdfast._expire(holdfast.lane, timestamptz);
+drop function if exists holdfast._expire_chunk(holdfast.lane, holdfast.queue, bigint, timestamptz, timestamptz, bigint);
+drop function if exists holdfast._replace(int, holdfast.draft, text, timestamptz);
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (18, 'lookups', '6fc7de9033e787267cdf7aa89d0f3518e8154b7aa590880ff50b3395aa772940', false);
+
 -- ==================== 0000 functions ====================
 
 -- 10_clock.sql
@@ -1429,6 +1464,8 @@ begin
         perform holdfast._check_field(v_field, v_value in ('"none"', '"key"', '"strict"'), v_value, 'none, key or strict');
       when 'on_dead' then
         perform holdfast._check_field(v_field, v_value in ('"continue"', '"block"'), v_value, 'continue or block');
+      when 'replaces' then
+        perform holdfast._check_field(v_field, v_value in ('"unclaimed"', '"waiting"'), v_value, '"unclaimed" or "waiting"');
       when 'budget' then
         perform holdfast._check_field(v_field, v_value in ('"deliveries"', '"failures"'), v_value, '"deliveries" or "failures"');
       when 'lapse_is_failure' then
@@ -1444,7 +1481,7 @@ begin
         perform holdfast._check_field(v_field, v_good, v_value, 'an object of at most 16,384 bytes as text');
       else
         perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
-          'Fields: kind, lease, max_deliveries, budget, lapse_is_failure, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, durability, retention, claim_window, rate_limits, annotations.');
+          'Fields: kind, lease, max_deliveries, budget, lapse_is_failure, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, replaces, durability, retention, claim_window, rate_limits, annotations.');
     end case;
   end loop;
 end $$;
@@ -1498,7 +1535,7 @@ create or replace function holdfast._builtin() returns jsonb language sql immuta
            "backoff": {"base": "0 s", "factor": 2, "cap": "300 s", "jitter": 0},
            "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576,
            "budget": "deliveries", "lapse_is_failure": false, "durability": "durable",
-           "ordering": "none", "on_dead": "continue", "retention": null,
+           "ordering": "none", "on_dead": "continue", "replaces": "unclaimed", "retention": null,
            "claim_window": "0 s", "rate_limits": {"send": null, "claim": null, "settle": null},
            "annotations": {}}'::jsonb;
 comment on function holdfast._builtin is 'The configuration of a queue of which nothing was said';
@@ -1561,6 +1598,7 @@ begin
     fast = case when effective ->> 'durability' = 'fast' then true end,
     ordering = nullif(effective ->> 'ordering', 'none'),
     on_dead = effective ->> 'on_dead',
+    replaces = effective ->> 'replaces',
     ordered = q.ordered or effective ->> 'ordering' <> 'none',
     plain = not (q.ordered or effective ->> 'ordering' <> 'none'),
     lean = not effective -> 'keep' ? 'done' and not (effective ->> 'expire_in_flight')::boolean
@@ -2598,7 +2636,8 @@ exception
 end $$;
 comment on function holdfast._drop_partitions is 'Drop the partitions that no queue''s retention reaches back to; returns how many. 0 also if the archive is in use';
 
-create or replace function holdfast._forget(before timestamptz, queue_id int, "limit" int) returns int language plpgsql volatile
+create or replace function holdfast._forget(before timestamptz, queue_id int, "limit" int, outcome text default null) returns int
+language plpgsql volatile
 as $$
 declare
   v_old record;
@@ -2608,9 +2647,16 @@ begin
     select array_agg(o.id) as ids, min(o.ended_at) as first, max(o.ended_at) as last into v_old from (
       select a.id, a.ended_at from holdfast.archive_default a where a.ended_at < before order by a.ended_at, a.id limit _forget."limit"
       for update skip locked) o;
+  elsif _forget.outcome <> 'done' then
+    -- Those have an index.
+    select array_agg(o.id) as ids, min(o.ended_at) as first, max(o.ended_at) as last into v_old from (
+      select a.id, a.ended_at from holdfast.archive a
+      where a.queue_id = _forget.queue_id and a.outcome = _forget.outcome and a.outcome <> 'done' and a.ended_at < before
+      order by a.ended_at, a.id limit _forget."limit" for update skip locked) o;
   else
     select array_agg(o.id) as ids, min(o.ended_at) as first, max(o.ended_at) as last into v_old from (
-      select a.id, a.ended_at from holdfast.archive a where a.queue_id = _forget.queue_id and a.ended_at < before
+      select a.id, a.ended_at from holdfast.archive a
+      where a.queue_id = _forget.queue_id and a.ended_at < before and (_forget.outcome is null or a.outcome = 'done')
       order by a.ended_at, a.id limit _forget."limit" for update skip locked) o;
   end if;
   -- An id is there once; the times say in which partitions to look.
@@ -2618,7 +2664,7 @@ begin
   get diagnostics v_gone = row_count;
   return v_gone;
 end $$;
-comment on function holdfast._forget is 'Delete the oldest messages of a queue from the archive; queue_id null: of all queues, from the default partition';
+comment on function holdfast._forget is 'Delete the oldest messages of a queue from the archive, or those with one outcome; queue_id null: of all queues, from the default partition';
 
 create or replace function holdfast._forget_old(at timestamptz, "limit" int) returns int language plpgsql volatile
 as $$
@@ -3011,7 +3057,9 @@ comment on function holdfast._orphans is 'Which of these messages are parked beh
 -- key               at most one waiting message of a key: sending again replaces its content and keeps its id. Such
 --                   messages are stored as due rows, which claim locks: while somebody replaces one in an open
 --                   transaction it is skipped, not handed out as it was. One that is being claimed is not waited for:
---                   a new message is sent. One that came back from a delivery (nack, lease ran out) stays as it is.
+--                   a new message is sent. One that came back from a delivery (nack, lease ran out) stays as it is, unless
+--                   the queue's replaces is waiting: then it is the same message with another content, and what its
+--                   deliveries have left stays.
 -- idempotency_key   at most one live message of a key: the same payload again answers with the first id, another is an
 --                   error. A unique index stands behind the lock. One that is past its time to live and in nobody's
 --                   hands ends at this moment, if nobody has removed it yet: else its key would swallow a message.
@@ -3125,7 +3173,7 @@ declare
   v_id bigint;
 begin
   if draft.key is not null then
-    v_id := holdfast._replace(queue.id, draft, v_line, at);
+    v_id := holdfast._replace(queue, draft, v_line, at);
   elsif draft.idempotency_key is not null then
     v_id := holdfast._sent_before(queue, draft, nth);
   end if;
@@ -3149,22 +3197,23 @@ begin
 end $$;
 comment on function holdfast._store_one is 'Under the locks of its keys: store one message, or replace the one that waits, or find the one sent before. nth: which message of the call it is; null: the only one';
 
-create or replace function holdfast._replace(queue_id int, draft holdfast.draft, line text, at timestamptz) returns bigint
+create or replace function holdfast._replace(queue holdfast.queue, draft holdfast.draft, line text, at timestamptz) returns bigint
 language plpgsql volatile
 as $$
 declare
   v_id bigint;
+  v_any boolean := queue.replaces = 'waiting';
 begin
   -- An older snapshot would not show what the sender before this one has committed.
   perform holdfast._check_isolation('send with a key');
   select m.id into v_id from holdfast.message m
-  where m.queue_id = _replace.queue_id and m.key = draft.key and m.due_at > '-infinity' and coalesce(m.deliveries, 0) = 0
+  where m.queue_id = queue.id and m.key = draft.key and m.due_at > '-infinity' and (v_any or coalesce(m.deliveries, 0) = 0)
     and m.ordering_key is not distinct from line and m.blocks_since is null
   order by m.id desc limit 1 for update skip locked;
   update holdfast.message m set
     enqueued_at = at, expires_at = draft.expires_at, payload = draft.payload, body = draft.body, content_type = draft.content_type,
     headers = draft.headers, tag = draft.tag, correlation_id = draft.correlation_id, max_deliveries = draft.max_deliveries,
-    last_error = null, origin = null,
+    last_error = case when v_any then m.last_error end, origin = case when v_any then m.origin end,
     -- A parked one waits for its time first, then a claim parks it again if it still stands behind a head.
     due_at = coalesce(draft.due_at, case when m.due_at = 'infinity' then m.due_at else least(m.due_at, at) end)
   where m.id = v_id;
@@ -6414,7 +6463,7 @@ comment on function holdfast._check_repairs is 'Refuse changes of dead letters t
 -- 77_expire.sql
 -- Expiry: messages whose time to live is over end, also when nobody claims.
 --
--- claim ends what it meets; this is maintain()'s part. It walks the index of messages with a time to live, lane by
+-- claim ends what it meets; this is maintain()'s part, and expire() does it for one queue on request. It walks the index of messages with a time to live, lane by
 -- lane under the lane lock, so that no claim takes a message while it ends. What somebody has locked is left for later.
 -- A message in flight is passed over, unless the queue says expire_in_flight; so is a dead head that blocks its line.
 --
@@ -6442,7 +6491,7 @@ comment on function holdfast._pass_missing is
   'Under the lane lock: let the cursor pass ids at its place that are not there any more, or not yet, and write them down as a gap: no claim walks over their remains';
 
 create or replace function holdfast._expire_chunk(
-  lane holdfast.lane, queue holdfast.queue, start bigint, at timestamptz, inout from_at timestamptz, inout from_id bigint,
+  lane holdfast.lane, queue holdfast.queue, start bigint, at timestamptz, "limit" int, inout from_at timestamptz, inout from_id bigint,
   out met int, out ended bigint[], out dear boolean)
 language plpgsql volatile
 as $$
@@ -6457,7 +6506,7 @@ begin
              select g.hi >= m.id from holdfast.gap g where g.lane_id = lane.id and g.lo <= m.id order by g.lo desc limit 1), false))) as free
     from holdfast.message m
     where m.id >> 40 = lane.id and (m.expires_at, m.id) > (from_at, from_id) and m.expires_at <= at
-    order by m.expires_at, m.id limit 1000
+    order by m.expires_at, m.id limit _expire_chunk."limit"
   )
   select coalesce(array_agg(c.id) filter (where c.free and not c.dead), '{}'),
          coalesce(array_agg(c.id) filter (where not c.free and not c.dead), '{}'), count(*),
@@ -6477,9 +6526,9 @@ begin
   ended := case when v_free = '{}' then v_free else holdfast._end(lane.queue_id, v_free, 'expired', at) end;
 end $$;
 comment on function holdfast._expire_chunk is
-  'Under the lane lock: end the next messages that are past their time to live, at most 1,000, and say where to go on';
+  'Under the lane lock: end the next messages that are past their time to live, at most so many, and say where to go on';
 
-create or replace function holdfast._expire(lane holdfast.lane, at timestamptz, out expired int, out more boolean)
+create or replace function holdfast._expire(lane holdfast.lane, at timestamptz, "limit" int, out expired int, out more boolean)
 language plpgsql volatile
 as $$
 declare
@@ -6490,6 +6539,7 @@ declare
   v_from timestamptz := coalesce(holdfast._time(nullif(pg_sequence_last_value(lane.expiry_at), 0)), '-infinity');
   v_id bigint := coalesce(pg_sequence_last_value(lane.expiry_id), 0);
   v_chunk record;
+  v_size int;
   v_ahead boolean := false;
   v_dear boolean := false;
 begin
@@ -6502,14 +6552,15 @@ begin
     v_walk := 0;
   end if;
   loop
-    v_chunk := holdfast._expire_chunk(lane, v_queue, v_start, at, v_from, v_id);
+    v_size := least(1000, "limit" - expired);
+    v_chunk := holdfast._expire_chunk(lane, v_queue, v_start, at, v_size, v_from, v_id);
     v_from := v_chunk.from_at;
     v_id := v_chunk.from_id;
     expired := expired + cardinality(v_chunk.ended);
     v_ahead := v_ahead or v_start <= any (v_chunk.ended);
     v_dear := v_dear or v_chunk.dear;
-    exit when v_chunk.met < 1000;
-    more := clock_timestamp() > v_began + interval '20 ms';
+    exit when v_chunk.met < v_size;
+    more := expired >= "limit" or clock_timestamp() > v_began + interval '20 ms';
     exit when more;
   end loop;
   if not more then
@@ -6527,7 +6578,37 @@ begin
   end if;
 end $$;
 comment on function holdfast._expire is
-  'Under the lane lock: end messages that are past their time to live, for about 20 ms at most. more: not all of them were looked at';
+  'Under the lane lock: end messages that are past their time to live, at most so many, and for about 20 ms at most. more: not all of them were looked at';
+
+create or replace function holdfast.expire(queue text, "limit" int default 10000) returns table (expired int, more boolean)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._work_queue(expire.queue);
+  v_lane holdfast.lane;
+  v_did record;
+begin
+  perform holdfast._check_limit("limit");
+  perform holdfast._check_isolation('expire');
+  perform holdfast._limit_transaction();
+  expired := 0;
+  more := false;
+  for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.id loop
+    exit when expired >= "limit";
+    if not holdfast._await_lane(v_lane) or holdfast._boot_lane(v_lane) then
+      more := true;
+      continue;
+    end if;
+    v_did := holdfast._expire(v_lane, holdfast.now(), "limit" - expired);
+    expired := expired + v_did.expired;
+    more := more or v_did.more;
+  end loop;
+  more := more or expired >= "limit";
+  return next;
+end $$;
+comment on function holdfast.expire is
+  'End messages of a queue that are past their time to live, now; at most limit a call. Call it again while more is true. maintain does this by itself';
 
 -- 77_unblock.sql
 -- Blocked keys: lines that wait behind their head, and what to do about a dead one (on_dead = block).
@@ -6632,6 +6713,8 @@ comment on function holdfast.unblock is
 -- (an ack in an open transaction) is left alone, and so is an ordered message whose successor somebody has locked: its end
 -- would wait for that, and the lane with it. The cursor passes fresh messages that were purged: sends that were
 -- open then are written down as gaps, never jumped over.
+--
+-- forget deletes from the archive alone, what has ended in some way before some time.
 
 create or replace function holdfast._check_purge(states text[]) returns void language plpgsql immutable
 as $$
@@ -6838,6 +6921,41 @@ begin
 end $$;
 comment on function holdfast.purge is
   'End messages of a queue that are in these states, as discarded, and delete what the archive holds of it; at most limit a call. Call it again while more is true';
+
+create or replace function holdfast._check_forget(outcomes text[], "limit" int) returns void language plpgsql immutable
+as $$
+begin
+  if not outcomes <@ '{done,expired,failed,discarded}' or outcomes = '{}' then
+    perform holdfast._fail('QH410', 'unknown outcome', format('Got %s.', quote_literal(left(outcomes::text, 100))),
+      'outcomes takes one or more of done, expired, failed, discarded; null for all.');
+  end if;
+  perform holdfast._check_limit("limit");
+end $$;
+comment on function holdfast._check_forget is 'Refuse bad arguments of forget';
+
+create or replace function holdfast.forget(queue text, outcomes text[] default null, before timestamptz default null, "limit" int default 10000)
+returns table (forgotten int, more boolean)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._work_queue(forget.queue);
+  v_before timestamptz := coalesce(forget.before, 'infinity');
+  v_outcome text;
+begin
+  perform holdfast._check_forget(outcomes, "limit");
+  perform holdfast._check_isolation('forget');
+  forgotten := 0;
+  -- One null: all that the archive holds of the queue.
+  for v_outcome in select distinct o from unnest(coalesce(outcomes, '{null}')) o loop
+    exit when forgotten >= "limit";
+    forgotten := forgotten + holdfast._forget(v_before, v_queue.id, "limit" - forgotten, v_outcome);
+  end loop;
+  more := forgotten >= "limit";
+  return next;
+end $$;
+comment on function holdfast.forget is
+  'Delete from the archive what has ended in these ways (null: all) before a time (null: any), the first to end first; at most limit a call. Call it again while more is true';
 
 -- 79_replay.sql
 -- Replaying: messages of the archive sent once more, as new messages. The archive stays as it is.
@@ -7342,6 +7460,10 @@ end $$;
 comment on function holdfast.browse is
   'Look at messages without taking them: a page by priority and id; pass the last id as after for the next one';
 
+create or replace function holdfast._state_of(due_at timestamptz, held boolean, at timestamptz) returns text language sql immutable
+  return case when held then 'in_flight' when due_at = 'infinity' then 'blocked' when due_at > at then 'scheduled' else 'ready' end;
+comment on function holdfast._state_of is 'The state of a living message in its queue';
+
 create or replace function holdfast.message(queue text, id bigint) returns setof holdfast.entry
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
@@ -7360,9 +7482,7 @@ begin
   end if;
   select q.* into v_home from holdfast.queue q where q.id = v_message.queue_id;
   if v_home.id = v_queue.id then
-    v_state := case when exists (select from holdfast._holders(array[v_message.id])) then 'in_flight'
-                    when v_message.due_at = 'infinity' then 'blocked'
-                    when v_message.due_at > holdfast.now() then 'scheduled' else 'ready' end;
+    v_state := holdfast._state_of(v_message.due_at, exists (select from holdfast._holders(array[v_message.id])), holdfast.now());
   elsif v_home.name = v_queue.dead_letter and v_message.origin ->> 'queue' = v_queue.name then
     v_state := 'dead';
   else
@@ -7371,6 +7491,297 @@ begin
   return next holdfast._entry(v_message, v_home.name, v_state);
 end $$;
 comment on function holdfast.message is 'One message of this queue, one dead letter that came from it, or how such a one ended if it was kept';
+
+-- 81_contents.sql
+-- Contents: where a message is now, for those who know its first id, and what is in a queue, for those who list it. Nothing here
+-- changes a message.
+--
+--   whereabouts   by first ids, in all queues
+--   contents      a page of a queue: what lives by priority and id, then its archive by the end
+--   outcomes      how many messages of the archive have ended how
+--
+-- A page has an offset, so ids are looked up first, from an index where one has what is asked for, and messages only for the page:
+-- a lane's ids from its primary key, or those of a state as _of_state finds them; the archive's by the time of the end.
+--
+-- A message that moves (dead letter, redrive, replay) gets a new id. The first one stays: origin.root_id, or its own id
+-- where it never moved.
+
+create or replace function holdfast._root_id(id bigint, origin jsonb) returns bigint language sql immutable
+  -- Whoever stages a message of an archive says what its origin is: that need not be a number.
+  return case when origin ->> 'root_id' ~ '^[1-9][0-9]{0,18}$'
+              then case when (origin ->> 'root_id')::numeric <= 9223372036854775807 then (origin ->> 'root_id')::bigint else id end
+              else id end;
+comment on function holdfast._root_id is 'The first id of a message: that of its origin, or its own';
+
+create or replace function holdfast._living(roots bigint[])
+returns table (root_id bigint, id bigint, queue_id int, due_at timestamptz, came_from text) language plpgsql stable
+as $$
+begin
+  return query
+    select r.id, m.id, m.queue_id, m.due_at, m.came_from
+    from unnest(_living.roots) r(id) cross join lateral (
+      select m.id, m.queue_id, m.due_at, m.came_from from (
+        (select o.id, o.queue_id, o.due_at, o.enqueued_at, o.origin ->> 'queue' as came_from
+         from holdfast.message o where o.id = r.id and holdfast._root_id(o.id, o.origin) = r.id)
+        union all
+        (select c.id, c.queue_id, c.due_at, c.enqueued_at, c.origin ->> 'queue'
+         from holdfast.message c where c.origin ? 'root_id' and c.origin ->> 'root_id' = r.id::text)) m
+      order by m.enqueued_at desc, m.id desc limit 1) m;
+end $$;
+comment on function holdfast._living is 'The living messages with these first ids; of several with one the latest';
+
+create or replace function holdfast._ended(roots bigint[])
+returns table (root_id bigint, id bigint, queue text, outcome text) language plpgsql stable
+as $$
+begin
+  return query
+    select r.id, a.id, a.name, a.outcome
+    from unnest(_ended.roots) r(id) cross join lateral (
+      select a.id, q.name, a.outcome from (
+        (select o.id, o.queue_id, o.outcome, o.ended_at
+         from holdfast.archive o where o.id = r.id and holdfast._root_id(o.id, o.origin) = r.id)
+        union all
+        (select c.id, c.queue_id, c.outcome, c.ended_at
+         from holdfast.archive c where c.origin ? 'root_id' and c.origin ->> 'root_id' = r.id::text)) a
+        join holdfast.queue q on q.id = a.queue_id
+      order by a.ended_at desc, a.id desc limit 1) a;
+end $$;
+comment on function holdfast._ended is 'The archived messages with these first ids; of several with one the last that ended';
+
+create or replace function holdfast.whereabouts(ids bigint[])
+returns table (root_id bigint, queue text, id bigint, state text)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+  v_roots bigint[] := array(select distinct i from unnest(whereabouts.ids) i where i is not null);
+begin
+  return query
+    with living as materialized (
+      select l.* from holdfast._living(v_roots) l
+    ), held as materialized (
+      select h.id from holdfast._holders(array(select l.id from living l)) h
+    )
+    select l.root_id, q.name, l.id,
+           case when l.id not in (select h.id from held h)
+                     and exists (select from holdfast.queue o where o.name = l.came_from and o.dead_letter = q.name) then 'dead'
+                else holdfast._state_of(l.due_at, l.id in (select h.id from held h), v_now) end
+    from living l join holdfast.queue q on q.id = l.queue_id
+    union all
+    select e.root_id, e.queue, e.id, e.outcome
+    from holdfast._ended(array(select r from unnest(v_roots) r where r not in (select l.root_id from living l))) e
+    order by 1;
+end $$;
+comment on function holdfast.whereabouts is
+  'Where messages are now that are known by their first ids: the queue, the id they have there, and their state, or how they ended. A living one wins, of several the latest';
+
+create or replace function holdfast._most_offset() returns int language sql immutable
+  return 1000000;
+comment on function holdfast._most_offset is 'How far contents pages';
+
+create or replace function holdfast._check_page("limit" int, "offset" int) returns void language plpgsql immutable
+as $$
+begin
+  if "limit" is null or "limit" not between 1 and 1000 then
+    perform holdfast._fail('QH402', 'limit is out of range', format('Got %s.', coalesce("limit"::text, 'null')), 'A page has 1 to 1,000 messages.');
+  end if;
+  if "offset" is null or "offset" not between 0 and holdfast._most_offset() then
+    perform holdfast._fail('QH402', 'offset is out of range', format('Got %s.', coalesce("offset"::text, 'null')),
+      'offset takes 0 to 1,000,000; ask for fewer states, or scan the queue.');
+  end if;
+end $$;
+comment on function holdfast._check_page is 'Refuse a page that is too long or too far';
+
+create or replace function holdfast._check_contents(states text[]) returns void language plpgsql immutable
+as $$
+begin
+  if not states <@ '{ready,scheduled,blocked,in_flight,done,expired,failed,discarded}' or states = '{}' then
+    perform holdfast._fail('QH401', 'unknown state', format('Got %s.', quote_literal(left(states::text, 100))),
+      'states takes one or more of ready, scheduled, blocked, in_flight, done, expired, failed, discarded; null for all.');
+  end if;
+end $$;
+comment on function holdfast._check_contents is 'Refuse bad states of contents';
+
+create or replace function holdfast._ids_in_states(lane holdfast.lane, states text[], at timestamptz, most int) returns setof bigint
+language plpgsql stable
+as $$
+declare
+  v_ours boolean := holdfast._is_ours(lane.id);
+  v_start bigint := holdfast._start(lane);
+begin
+  return query
+    select w.id from (
+      (select i.id from (
+         select l.ids from holdfast.lease l where 'in_flight' = any (states) and v_ours and l.lane_id = lane.id and l.ids <> '{}'
+         order by l.deadline limit 2 * holdfast._most_offset()) l cross join lateral unnest(l.ids) i(id) limit 2 * holdfast._most_offset())
+      union all
+      (select m.id from holdfast.message m
+       where 'blocked' = any (states) and m.id >> 40 = lane.id and m.due_at = 'infinity' order by m.due_at, m.id limit most)
+      union all
+      (select m.id from holdfast.message m
+       where 'scheduled' = any (states) and m.id >> 40 = lane.id and m.due_at > at and m.due_at < 'infinity'
+       order by m.due_at, m.id limit 2 * holdfast._most_offset())
+      union all
+      (select m.id from holdfast.message m
+       where 'ready' = any (states) and m.id >> 40 = lane.id and m.due_at <= at and (m.due_at > '-infinity' or not v_ours)
+       order by m.due_at, m.id limit 2 * holdfast._most_offset())
+      union all
+      (select g.id from holdfast._in_gaps(lane) g where 'ready' = any (states))
+      union all
+      (select m.id from holdfast.message m
+       where 'ready' = any (states) and m.id >= v_start and m.id < (lane.id + 1)::bigint << 40 and m.due_at is null
+       order by m.id limit most)) w(id)
+    order by w.id limit most;
+end $$;
+comment on function holdfast._ids_in_states is 'The first ids of a lane that are in some states, but not in all of them';
+
+create or replace function holdfast._living_page(lane holdfast.lane, states text[], at timestamptz, skip int, "limit" int, out ids bigint[], out passed int)
+language plpgsql stable
+as $$
+begin
+  if states @> '{ready,scheduled,blocked,in_flight}' then
+    select array_agg(w.id order by w.id) filter (where w.n > skip), least(count(*), skip) into ids, passed from (
+      select m.id, row_number() over (order by m.id) as n from holdfast.message m
+      where m.id >= lane.id::bigint << 40 and m.id < (lane.id + 1)::bigint << 40 order by m.id limit skip + _living_page."limit") w;
+  else
+    select array_agg(w.id order by w.n) filter (where w.n > skip), least(count(*), skip) into ids, passed
+    from holdfast._ids_in_states(lane, states, at, skip + _living_page."limit") with ordinality w(id, n);
+  end if;
+end $$;
+comment on function holdfast._living_page is 'Ids of a lane that are in some states, behind the first so many. passed: how many of those there are';
+
+create or replace function holdfast._ended_page(queue_id int, outcomes text[], skip int, "limit" int, out ids bigint[], out ends timestamptz[])
+language plpgsql stable
+as $$
+declare
+  v_most int := skip + _ended_page."limit";
+begin
+  -- Between a queue and itself: so only the index that has the queue first is in the order that is asked for.
+  if outcomes @> '{done,expired,failed,discarded}' then
+    select array_agg(w.id order by w.n), array_agg(w.ended_at order by w.n) into ids, ends from (
+      select a.id, a.ended_at, row_number() over (order by a.queue_id, a.ended_at, a.id) as n from holdfast.archive a
+      where a.queue_id between _ended_page.queue_id and _ended_page.queue_id order by a.queue_id, a.ended_at, a.id limit v_most) w
+    where w.n > skip;
+    return;
+  end if;
+  select array_agg(w.id order by w.ended_at, w.id), array_agg(w.ended_at order by w.ended_at, w.id) into ids, ends from (
+    select e.id, e.ended_at from (
+      select o.id, o.ended_at from unnest(outcomes) k(outcome) cross join lateral (
+        select a.id, a.ended_at from holdfast.archive a
+        where a.queue_id = _ended_page.queue_id and a.outcome = k.outcome and a.outcome <> 'done' order by a.ended_at, a.id limit v_most) o
+      union all
+      -- No index has these alone: they are most of what is kept.
+      (select d.id, d.ended_at from (
+         select a.id, a.ended_at, a.outcome from holdfast.archive a
+         where a.queue_id between _ended_page.queue_id and _ended_page.queue_id and 'done' = any (outcomes)
+         order by a.queue_id, a.ended_at, a.id limit 2 * holdfast._most_offset()) d
+       where d.outcome = 'done' limit v_most)) e
+    order by e.ended_at, e.id offset skip limit _ended_page."limit") w;
+end $$;
+comment on function holdfast._ended_page is 'Ids of the archive of a queue with some outcomes, behind the first so many, and when they ended';
+
+create or replace function holdfast._contents_living(queue holdfast.queue, ids bigint[], at timestamptz) returns setof holdfast.content
+language plpgsql stable
+as $$
+begin
+  return query
+    with held as materialized (
+      select h.id, h.consumer, h.deadline, l.claimed_at
+      from holdfast._holders(_contents_living.ids) h
+        cross join lateral (select l.claimed_at from holdfast.lease l where l.token = h.token and l.part = h.part offset 0) l
+    )
+    select e.id, holdfast._root_id(e.id, e.origin), e.queue, e.state, e.payload, e.body, e.content_type, e.headers, e.priority, e.key,
+           e.ordering_key, e.correlation_id, e.tag, e.deliveries, e.failures, e.max_deliveries, e.enqueued_at, e.due_at, e.expires_at,
+           h.deadline, e.last_error, e.origin, e.ended_at, h.consumer, h.claimed_at
+    from unnest(_contents_living.ids) with ordinality i(id, n)
+      cross join lateral (select m from holdfast.message m where m.id = i.id offset 0) m(message)
+      left join held h on h.id = i.id
+      cross join lateral holdfast._entry(m.message, queue.name, holdfast._state_of((m.message).due_at, h.id is not null, at)) e
+    order by i.n;
+end $$;
+comment on function holdfast._contents_living is 'Living messages of a queue as contents shows them, with who holds them';
+
+create or replace function holdfast._contents_ended(queue holdfast.queue, ids bigint[], ends timestamptz[]) returns setof holdfast.content
+language plpgsql stable
+as $$
+begin
+  return query
+    select e.id, holdfast._root_id(e.id, e.origin), e.queue, e.state, e.payload, e.body, e.content_type, e.headers, e.priority, e.key,
+           nullif(e.ordering_key, ''), e.correlation_id, e.tag, e.deliveries, e.failures, e.max_deliveries, e.enqueued_at, e.due_at, e.expires_at,
+           null::timestamptz, e.last_error, e.origin, e.ended_at, e.consumer, e.claimed_at
+    from unnest(_contents_ended.ids, _contents_ended.ends) with ordinality i(id, ended_at, n)
+      cross join lateral (select a from holdfast.archive a where a.id = i.id and a.ended_at = i.ended_at offset 0) a(message)
+      cross join lateral holdfast._archived(a.message, queue.name) e
+    order by i.n;
+end $$;
+comment on function holdfast._contents_ended is 'Archived messages of a queue as contents shows them';
+
+create or replace function holdfast.contents(queue text, states text[] default null, "limit" int default 100, "offset" int default 0)
+returns setof holdfast.content
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._work_queue(contents.queue);
+  v_now timestamptz := holdfast.now();
+  v_states text[] := coalesce(states, '{ready,scheduled,blocked,in_flight,done,expired,failed,discarded}');
+  v_skip int := "offset";
+  v_left int := "limit";
+  v_lane holdfast.lane;
+  v_page record;
+begin
+  perform holdfast._check_contents(states);
+  perform holdfast._check_page("limit", "offset");
+  for v_lane in
+    select l.* from holdfast.lane l where l.queue_id = v_queue.id and v_states && '{ready,scheduled,blocked,in_flight}' order by l.priority desc, l.id
+  loop
+    v_page := holdfast._living_page(v_lane, v_states, v_now, v_skip, v_left);
+    v_skip := v_skip - v_page.passed;
+    return query select * from holdfast._contents_living(v_queue, v_page.ids, v_now);
+    v_left := v_left - coalesce(cardinality(v_page.ids), 0);
+    exit when v_left = 0;
+  end loop;
+  if v_left > 0 and v_states && '{done,expired,failed,discarded}' then
+    v_page := holdfast._ended_page(v_queue.id, v_states, v_skip, v_left);
+    return query select * from holdfast._contents_ended(v_queue, v_page.ids, v_page.ends);
+  end if;
+exception
+  when internal_error then
+    perform holdfast._check_there(v_queue);
+    raise;
+end $$;
+comment on function holdfast.contents is
+  'A page of what is in a queue, in these states (null: all): what lives by priority and id, then what has ended and is kept, the first to end first';
+
+create or replace function holdfast.outcomes(queue text) returns table (outcome text, messages bigint, exact boolean)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._work_queue(outcomes.queue);
+  v_most int := 10001;
+  v_seen bigint;
+begin
+  foreach outcome in array '{expired,failed,discarded}'::text[] loop
+    select count(*) into messages from (
+      select from holdfast.archive a where a.queue_id = v_queue.id and a.outcome = outcomes.outcome and a.outcome <> 'done' limit 10001) counted;
+    v_most := v_most + messages;
+    exact := messages <= 10000;
+    messages := least(messages, 10000);
+    return next;
+  end loop;
+  -- The others are passed on the way, as many as there are: 10,001 of these are found if there are so many.
+  outcome := 'done';
+  select count(*) filter (where a.outcome = 'done'), count(*) into messages, v_seen from (
+    select a.outcome from holdfast.archive a
+    where a.queue_id between v_queue.id and v_queue.id order by a.queue_id, a.ended_at, a.id limit v_most) a;
+  exact := v_seen < v_most;
+  messages := least(messages, 10000);
+  return next;
+end $$;
+comment on function holdfast.outcomes is
+  'How many messages of the archive have ended how. exact: false means that there may be more: it counts to 10,000';
 
 -- 81_scan.sql
 -- Scanning: all messages of a queue that are in a state, by ranges of ids. For readers that share out the work.
@@ -8661,7 +9072,7 @@ begin
   v_did := holdfast._add_up(v_did, jsonb_build_object('found', holdfast._audit(lane, at)));
   v_trimmed := holdfast._trim_log(lane, at);
   v_did := holdfast._add_up(v_did, jsonb_build_object('trimmed', v_trimmed, 'more', v_trimmed >= 10000));
-  v_expiry := holdfast._expire(lane, at);
+  v_expiry := holdfast._expire(lane, at, 2147483647);
   v_did := holdfast._add_up(v_did, jsonb_build_object('expired', v_expiry.expired, 'more', v_expiry.more));
   perform holdfast._probe(lane, v_start, at);
   return v_did;
@@ -10037,8 +10448,8 @@ begin
   for v_grant in
     select * from (values
       ('holdfast_producer', '{send,send_batch,send_many,send_once,queue_schema,schema_versions,open_stage,check_staged,send_staged,drop_staged,writes,json_errors,begin_run,report_run,end_run,runs,fast_mode,now}'::text[]),
-      ('holdfast_consumer', '{read,read_archive,log_stats,extent,base_id,queue_schema,schema_versions,claim,claim_cohort,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
-      ('holdfast_monitor', '{queue_stats,queues,queue_info,queue_schema,schema_versions,leases,log_stats,extent,base_id,blocked_keys,samples,rollups,archived,why,runs,now}'),
+      ('holdfast_consumer', '{read,read_archive,log_stats,extent,base_id,queue_schema,schema_versions,claim,claim_cohort,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,whereabouts,contents,outcomes,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
+      ('holdfast_monitor', '{queue_stats,outcomes,queues,queue_info,queue_schema,schema_versions,leases,log_stats,extent,base_id,blocked_keys,samples,rollups,archived,why,runs,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
     ) g(role, verbs)
@@ -10068,7 +10479,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '9fd21f95abecf5f1e9fd773ac80d33b5e164864420eb91946cb73ccde5906e31', false);
+values (0, 'functions', 'dc04442b45c1141c4ee8d717bb45da4026b26bb03fcd3e3414bc0fc7e8cac73e', false);
 \else
 do $install$
 begin
@@ -10092,7 +10503,8 @@ begin
             (15, 'fe56e6e2bae0fc1aeb4d6087bc723d295e0d5c13e2e9576128fae84c8b63abe5'),
             (16, '0c7f711442b3598385b0e6cdd922e03dfb5af341ccb0649e4a9f8c46eba1e211'),
             (17, 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923dfcd20ae6'),
-            (0, '9fd21f95abecf5f1e9fd773ac80d33b5e164864420eb91946cb73ccde5906e31')
+            (18, '6fc7de9033e787267cdf7aa89d0f3518e8154b7aa590880ff50b3395aa772940'),
+            (0, 'dc04442b45c1141c4ee8d717bb45da4026b26bb03fcd3e3414bc0fc7e8cac73e')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
@@ -10104,9 +10516,9 @@ $install$;
 \endif
 commit;
 \if :holdfast_absent
-\echo 'Holdfast is installed, schema version 17.'
+\echo 'Holdfast is installed, schema version 18.'
 \else
-\echo 'This version of Holdfast, schema version 17, is installed already: nothing to do.'
+\echo 'This version of Holdfast, schema version 18, is installed already: nothing to do.'
 \endif
 \set ON_ERROR_STOP :holdfast_stop
 \set QUIET :holdfast_quiet

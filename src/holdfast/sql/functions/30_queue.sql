@@ -98,6 +98,8 @@ begin
         perform holdfast._check_field(v_field, v_value in ('"none"', '"key"', '"strict"'), v_value, 'none, key or strict');
       when 'on_dead' then
         perform holdfast._check_field(v_field, v_value in ('"continue"', '"block"'), v_value, 'continue or block');
+      when 'replaces' then
+        perform holdfast._check_field(v_field, v_value in ('"unclaimed"', '"waiting"'), v_value, '"unclaimed" or "waiting"');
       when 'budget' then
         perform holdfast._check_field(v_field, v_value in ('"deliveries"', '"failures"'), v_value, '"deliveries" or "failures"');
       when 'lapse_is_failure' then
@@ -113,7 +115,7 @@ begin
         perform holdfast._check_field(v_field, v_good, v_value, 'an object of at most 16,384 bytes as text');
       else
         perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
-          'Fields: kind, lease, max_deliveries, budget, lapse_is_failure, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, durability, retention, claim_window, rate_limits, annotations.');
+          'Fields: kind, lease, max_deliveries, budget, lapse_is_failure, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, replaces, durability, retention, claim_window, rate_limits, annotations.');
     end case;
   end loop;
 end $$;
@@ -167,7 +169,7 @@ create or replace function holdfast._builtin() returns jsonb language sql immuta
            "backoff": {"base": "0 s", "factor": 2, "cap": "300 s", "jitter": 0},
            "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576,
            "budget": "deliveries", "lapse_is_failure": false, "durability": "durable",
-           "ordering": "none", "on_dead": "continue", "retention": null,
+           "ordering": "none", "on_dead": "continue", "replaces": "unclaimed", "retention": null,
            "claim_window": "0 s", "rate_limits": {"send": null, "claim": null, "settle": null},
            "annotations": {}}'::jsonb;
 comment on function holdfast._builtin is 'The configuration of a queue of which nothing was said';
@@ -230,6 +232,7 @@ begin
     fast = case when effective ->> 'durability' = 'fast' then true end,
     ordering = nullif(effective ->> 'ordering', 'none'),
     on_dead = effective ->> 'on_dead',
+    replaces = effective ->> 'replaces',
     ordered = q.ordered or effective ->> 'ordering' <> 'none',
     plain = not (q.ordered or effective ->> 'ordering' <> 'none'),
     lean = not effective -> 'keep' ? 'done' and not (effective ->> 'expire_in_flight')::boolean

@@ -77,7 +77,8 @@ exception
 end $$;
 comment on function holdfast._drop_partitions is 'Drop the partitions that no queue''s retention reaches back to; returns how many. 0 also if the archive is in use';
 
-create or replace function holdfast._forget(before timestamptz, queue_id int, "limit" int) returns int language plpgsql volatile
+create or replace function holdfast._forget(before timestamptz, queue_id int, "limit" int, outcome text default null) returns int
+language plpgsql volatile
 as $$
 declare
   v_old record;
@@ -87,9 +88,16 @@ begin
     select array_agg(o.id) as ids, min(o.ended_at) as first, max(o.ended_at) as last into v_old from (
       select a.id, a.ended_at from holdfast.archive_default a where a.ended_at < before order by a.ended_at, a.id limit _forget."limit"
       for update skip locked) o;
+  elsif _forget.outcome <> 'done' then
+    -- Those have an index.
+    select array_agg(o.id) as ids, min(o.ended_at) as first, max(o.ended_at) as last into v_old from (
+      select a.id, a.ended_at from holdfast.archive a
+      where a.queue_id = _forget.queue_id and a.outcome = _forget.outcome and a.outcome <> 'done' and a.ended_at < before
+      order by a.ended_at, a.id limit _forget."limit" for update skip locked) o;
   else
     select array_agg(o.id) as ids, min(o.ended_at) as first, max(o.ended_at) as last into v_old from (
-      select a.id, a.ended_at from holdfast.archive a where a.queue_id = _forget.queue_id and a.ended_at < before
+      select a.id, a.ended_at from holdfast.archive a
+      where a.queue_id = _forget.queue_id and a.ended_at < before and (_forget.outcome is null or a.outcome = 'done')
       order by a.ended_at, a.id limit _forget."limit" for update skip locked) o;
   end if;
   -- An id is there once; the times say in which partitions to look.
@@ -97,7 +105,7 @@ begin
   get diagnostics v_gone = row_count;
   return v_gone;
 end $$;
-comment on function holdfast._forget is 'Delete the oldest messages of a queue from the archive; queue_id null: of all queues, from the default partition';
+comment on function holdfast._forget is 'Delete the oldest messages of a queue from the archive, or those with one outcome; queue_id null: of all queues, from the default partition';
 
 create or replace function holdfast._forget_old(at timestamptz, "limit" int) returns int language plpgsql volatile
 as $$

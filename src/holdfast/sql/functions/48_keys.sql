@@ -4,7 +4,9 @@
 -- key               at most one waiting message of a key: sending again replaces its content and keeps its id. Such
 --                   messages are stored as due rows, which claim locks: while somebody replaces one in an open
 --                   transaction it is skipped, not handed out as it was. One that is being claimed is not waited for:
---                   a new message is sent. One that came back from a delivery (nack, lease ran out) stays as it is.
+--                   a new message is sent. One that came back from a delivery (nack, lease ran out) stays as it is, unless
+--                   the queue's replaces is waiting: then it is the same message with another content, and what its
+--                   deliveries have left stays.
 -- idempotency_key   at most one live message of a key: the same payload again answers with the first id, another is an
 --                   error. A unique index stands behind the lock. One that is past its time to live and in nobody's
 --                   hands ends at this moment, if nobody has removed it yet: else its key would swallow a message.
@@ -118,7 +120,7 @@ declare
   v_id bigint;
 begin
   if draft.key is not null then
-    v_id := holdfast._replace(queue.id, draft, v_line, at);
+    v_id := holdfast._replace(queue, draft, v_line, at);
   elsif draft.idempotency_key is not null then
     v_id := holdfast._sent_before(queue, draft, nth);
   end if;
@@ -142,22 +144,23 @@ begin
 end $$;
 comment on function holdfast._store_one is 'Under the locks of its keys: store one message, or replace the one that waits, or find the one sent before. nth: which message of the call it is; null: the only one';
 
-create or replace function holdfast._replace(queue_id int, draft holdfast.draft, line text, at timestamptz) returns bigint
+create or replace function holdfast._replace(queue holdfast.queue, draft holdfast.draft, line text, at timestamptz) returns bigint
 language plpgsql volatile
 as $$
 declare
   v_id bigint;
+  v_any boolean := queue.replaces = 'waiting';
 begin
   -- An older snapshot would not show what the sender before this one has committed.
   perform holdfast._check_isolation('send with a key');
   select m.id into v_id from holdfast.message m
-  where m.queue_id = _replace.queue_id and m.key = draft.key and m.due_at > '-infinity' and coalesce(m.deliveries, 0) = 0
+  where m.queue_id = queue.id and m.key = draft.key and m.due_at > '-infinity' and (v_any or coalesce(m.deliveries, 0) = 0)
     and m.ordering_key is not distinct from line and m.blocks_since is null
   order by m.id desc limit 1 for update skip locked;
   update holdfast.message m set
     enqueued_at = at, expires_at = draft.expires_at, payload = draft.payload, body = draft.body, content_type = draft.content_type,
     headers = draft.headers, tag = draft.tag, correlation_id = draft.correlation_id, max_deliveries = draft.max_deliveries,
-    last_error = null, origin = null,
+    last_error = case when v_any then m.last_error end, origin = case when v_any then m.origin end,
     -- A parked one waits for its time first, then a claim parks it again if it still stands behind a head.
     due_at = coalesce(draft.due_at, case when m.due_at = 'infinity' then m.due_at else least(m.due_at, at) end)
   where m.id = v_id;

@@ -4,6 +4,8 @@
 -- (an ack in an open transaction) is left alone, and so is an ordered message whose successor somebody has locked: its end
 -- would wait for that, and the lane with it. The cursor passes fresh messages that were purged: sends that were
 -- open then are written down as gaps, never jumped over.
+--
+-- forget deletes from the archive alone, what has ended in some way before some time.
 
 create or replace function holdfast._check_purge(states text[]) returns void language plpgsql immutable
 as $$
@@ -210,3 +212,38 @@ begin
 end $$;
 comment on function holdfast.purge is
   'End messages of a queue that are in these states, as discarded, and delete what the archive holds of it; at most limit a call. Call it again while more is true';
+
+create or replace function holdfast._check_forget(outcomes text[], "limit" int) returns void language plpgsql immutable
+as $$
+begin
+  if not outcomes <@ '{done,expired,failed,discarded}' or outcomes = '{}' then
+    perform holdfast._fail('QH410', 'unknown outcome', format('Got %s.', quote_literal(left(outcomes::text, 100))),
+      'outcomes takes one or more of done, expired, failed, discarded; null for all.');
+  end if;
+  perform holdfast._check_limit("limit");
+end $$;
+comment on function holdfast._check_forget is 'Refuse bad arguments of forget';
+
+create or replace function holdfast.forget(queue text, outcomes text[] default null, before timestamptz default null, "limit" int default 10000)
+returns table (forgotten int, more boolean)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._work_queue(forget.queue);
+  v_before timestamptz := coalesce(forget.before, 'infinity');
+  v_outcome text;
+begin
+  perform holdfast._check_forget(outcomes, "limit");
+  perform holdfast._check_isolation('forget');
+  forgotten := 0;
+  -- One null: all that the archive holds of the queue.
+  for v_outcome in select distinct o from unnest(coalesce(outcomes, '{null}')) o loop
+    exit when forgotten >= "limit";
+    forgotten := forgotten + holdfast._forget(v_before, v_queue.id, "limit" - forgotten, v_outcome);
+  end loop;
+  more := forgotten >= "limit";
+  return next;
+end $$;
+comment on function holdfast.forget is
+  'Delete from the archive what has ended in these ways (null: all) before a time (null: any), the first to end first; at most limit a call. Call it again while more is true';

@@ -363,6 +363,10 @@ end $$;
 comment on function holdfast.browse is
   'Look at messages without taking them: a page by priority and id; pass the last id as after for the next one';
 
+create or replace function holdfast._state_of(due_at timestamptz, held boolean, at timestamptz) returns text language sql immutable
+  return case when held then 'in_flight' when due_at = 'infinity' then 'blocked' when due_at > at then 'scheduled' else 'ready' end;
+comment on function holdfast._state_of is 'The state of a living message in its queue';
+
 create or replace function holdfast.message(queue text, id bigint) returns setof holdfast.entry
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
@@ -381,9 +385,7 @@ begin
   end if;
   select q.* into v_home from holdfast.queue q where q.id = v_message.queue_id;
   if v_home.id = v_queue.id then
-    v_state := case when exists (select from holdfast._holders(array[v_message.id])) then 'in_flight'
-                    when v_message.due_at = 'infinity' then 'blocked'
-                    when v_message.due_at > holdfast.now() then 'scheduled' else 'ready' end;
+    v_state := holdfast._state_of(v_message.due_at, exists (select from holdfast._holders(array[v_message.id])), holdfast.now());
   elsif v_home.name = v_queue.dead_letter and v_message.origin ->> 'queue' = v_queue.name then
     v_state := 'dead';
   else

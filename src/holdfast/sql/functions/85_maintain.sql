@@ -195,7 +195,7 @@ begin
   v_did := holdfast._add_up(v_did, jsonb_build_object('found', holdfast._audit(lane, at)));
   v_trimmed := holdfast._trim_log(lane, at);
   v_did := holdfast._add_up(v_did, jsonb_build_object('trimmed', v_trimmed, 'more', v_trimmed >= 10000));
-  v_expiry := holdfast._expire(lane, at);
+  v_expiry := holdfast._expire(lane, at, 2147483647);
   v_did := holdfast._add_up(v_did, jsonb_build_object('expired', v_expiry.expired, 'more', v_expiry.more));
   perform holdfast._probe(lane, v_start, at);
   return v_did;
