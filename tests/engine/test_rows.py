@@ -180,10 +180,11 @@ def test_take_keeps_to_the_throughput_limit(engine: Engine) -> None:
     engine.create("q", by_row=True, throughput_limit=2)
     sent = engine.send_numbers(5)
 
-    first, none = take(engine, 1, *sent), take(engine, *sent)
+    first, none = take(engine, *sent), take(engine, *sent)
     engine.at(T0 + SECOND)
+    given_back = take(engine, *first)
 
-    assert (len(first), none, len(take(engine, *sent))) == (1, [], 2)
+    assert (len(first), none, given_back, len(take(engine, *sent))) == (2, [], [], 2)
 
 
 def test_what_is_past_its_time_ends(rows: Engine) -> None:
@@ -332,6 +333,5 @@ def test_a_deep_backlog_does_not_make_the_next_rows_dearer(rows: Engine) -> None
             rows.conn.execute("vacuum analyze holdfast.message")
         looked()
         plan, deep = looked()
-        assert "'Index Name': 'message_row'" in plan
         assert "Sort" not in plan
         assert deep <= shallow + 20

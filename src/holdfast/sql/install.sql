@@ -5532,8 +5532,10 @@ comment on function holdfast.sweep is 'End the leases of a queue that ran out, n
 -- ids at a time; sends that are open then are written down as gaps.
 -- Lock order: as in a claim.
 
+-- Far dearer than it is: where the planner has no figures of a queue, it believes that there is next to nothing in it, and
+-- would rather sort that than walk an index that has the order. As it is, it has reason not to look at one row too many.
 create or replace function holdfast.hold(id bigint, due_at timestamptz) returns holdfast.hold
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+language plpgsql stable security definer cost 20000 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
@@ -5598,7 +5600,7 @@ begin
 end $$;
 comment on function holdfast._free_lapsed is 'Under the lane lock: end the leases in which these messages are, if they are over';
 
-create or replace function holdfast._take_ids(lane holdfast.lane, ids bigint[], at timestamptz) returns bigint[] language plpgsql volatile
+create or replace function holdfast._take_ids(lane holdfast.lane, ids bigint[], at timestamptz, want int) returns bigint[] language plpgsql volatile
 as $$
 declare
   v_held bigint[] := array(select h.id from holdfast._holders(_take_ids.ids) h);
@@ -5608,7 +5610,7 @@ begin
   with candidate as (
     select m.id, m.expires_at <= at as over from holdfast.message m
     where m.id = any (_take_ids.ids) and m.id <> all (v_held) and (m.due_at is null or (m.due_at > '-infinity' and m.due_at <= at))
-    for update skip locked
+    order by m.id limit want for update skip locked
   ), taken as (
     update holdfast.message m set due_at = '-infinity' from candidate c where m.id = c.id returning m.id, c.over
   )
@@ -5619,7 +5621,7 @@ begin
   return v_taken;
 end $$;
 comment on function holdfast._take_ids is
-  'Under the lane lock: mark those of these messages that can be claimed now as held, and return their ids; those past their time to live end';
+  'Under the lane lock: mark those of these messages that can be claimed now as held, and return their ids, at most so many; those past their time to live end';
 
 create or replace function holdfast._pass_taken(lane holdfast.lane, at timestamptz) returns void language plpgsql volatile
 as $$
@@ -5672,11 +5674,10 @@ begin
     v_mine := array(select i from unnest(take.ids) i where i >> 40 = v_lane.id);
     if v_lane.throttle is not null then
       v_allowed := holdfast._allowance(v_lane, cardinality(v_mine));
-      v_mine := v_mine[:v_allowed];
     end if;
     perform holdfast._advance(v_lane);
     perform holdfast._free_lapsed(v_lane, v_mine, v_now);
-    v_taken := holdfast._take_ids(v_lane, v_mine, v_now);
+    v_taken := holdfast._take_ids(v_lane, v_mine, v_now, v_allowed);
     if v_allowed > coalesce(cardinality(v_taken), 0) then
       perform holdfast._refund(v_queue.name, v_allowed - coalesce(cardinality(v_taken), 0));
     end if;
@@ -5699,9 +5700,10 @@ comment on function holdfast.take is
 create or replace function holdfast._bury_spent(lane holdfast.lane, at timestamptz, want int) returns int language plpgsql volatile
 as $$
 declare
+  v_first timestamptz := holdfast._first_overdue(lane, at, false);
   v_leases tid[] := array(
     select l.ctid from holdfast.lease l
-    where l.lane_id = lane.id and l.deadline >= holdfast._first_overdue(lane, at, false) and l.deadline <= at
+    where l.lane_id = lane.id and l.deadline >= v_first and l.deadline <= at
     order by l.deadline limit want for update skip locked);
 begin
   if v_leases = '{}' then
@@ -5728,8 +5730,9 @@ begin
   for v_lane in
     select l.* from holdfast.queue q join holdfast.lane l on l.queue_id = q.id
     where q.row_of is not null and (bury_spent.queue is null or q.name = bury_spent.queue)
-      and exists (select from holdfast.lease e where e.lane_id = l.id and e.deadline <= v_at
-                  and e.deadline >= holdfast._time(coalesce(pg_sequence_last_value(l.lease_floor), 0)))
+      and (select e.deadline from holdfast.lease e
+           where e.lane_id = l.id and e.deadline <= v_at and e.deadline >= holdfast._time(coalesce(pg_sequence_last_value(l.lease_floor), 0))
+           order by e.deadline limit 1) is not null
     order by l.id
   loop
     -- Whoever has the lane is at it, or in a hurry: the next call comes soon.
@@ -10723,7 +10726,7 @@ begin
   for v_grant in
     select * from (values
       ('holdfast_producer', '{send,send_batch,send_many,send_once,queue_schema,schema_versions,open_stage,check_staged,send_staged,drop_staged,writes,json_errors,begin_run,report_run,end_run,runs,fast_mode,now}'::text[]),
-      ('holdfast_consumer', '{read,read_archive,log_stats,extent,base_id,queue_schema,schema_versions,claim,claim_cohort,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,whereabouts,contents,outcomes,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
+      ('holdfast_consumer', '{read,read_archive,log_stats,extent,base_id,queue_schema,schema_versions,claim,claim_cohort,claims,take,bury_spent,hold,next,ack,nack,release,extend,held,holders,listen,browse,message,whereabouts,contents,outcomes,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
       ('holdfast_monitor', '{queue_stats,outcomes,queues,queue_info,queue_schema,schema_versions,leases,log_stats,extent,base_id,blocked_keys,samples,rollups,archived,why,runs,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
@@ -10740,7 +10743,8 @@ begin
       execute format('grant insert on holdfast.staged to %I', v_grant.role);
     end if;
     if v_grant.role in ('holdfast_consumer', 'holdfast_admin') then
-      execute format('grant select on holdfast.scan_message, holdfast.scan_archive, holdfast.scan_lease to %I', v_grant.role);
+      execute format('grant select on holdfast.scan_message, holdfast.scan_archive, holdfast.scan_lease, holdfast.row_message, '
+                     'holdfast.row_queue to %I', v_grant.role);
     end if;
   end loop;
 end $$;
@@ -10754,7 +10758,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '16ab81d6ad87cadc84d5a88b6af567e5f713a86ea72367331d8cec4cdb205843', false);
+values (0, 'functions', '3270effb75654c8440348f28013297426c4ac8130c224d4cb3e141de340e66ed', false);
 \else
 do $install$
 begin
@@ -10780,7 +10784,7 @@ begin
             (17, 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923dfcd20ae6'),
             (18, '6fc7de9033e787267cdf7aa89d0f3518e8154b7aa590880ff50b3395aa772940'),
             (19, '6ebdb59d50bac18e6f6fc2fd9661ba0a16555668e522cd4a1806c04b46805dbb'),
-            (0, '16ab81d6ad87cadc84d5a88b6af567e5f713a86ea72367331d8cec4cdb205843')
+            (0, '3270effb75654c8440348f28013297426c4ac8130c224d4cb3e141de340e66ed')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -9,8 +9,10 @@
 -- ids at a time; sends that are open then are written down as gaps.
 -- Lock order: as in a claim.
 
+-- Far dearer than it is: where the planner has no figures of a queue, it believes that there is next to nothing in it, and
+-- would rather sort that than walk an index that has the order. As it is, it has reason not to look at one row too many.
 create or replace function holdfast.hold(id bigint, due_at timestamptz) returns holdfast.hold
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+language plpgsql stable security definer cost 20000 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
 as $$
 declare
@@ -75,7 +77,7 @@ begin
 end $$;
 comment on function holdfast._free_lapsed is 'Under the lane lock: end the leases in which these messages are, if they are over';
 
-create or replace function holdfast._take_ids(lane holdfast.lane, ids bigint[], at timestamptz) returns bigint[] language plpgsql volatile
+create or replace function holdfast._take_ids(lane holdfast.lane, ids bigint[], at timestamptz, want int) returns bigint[] language plpgsql volatile
 as $$
 declare
   v_held bigint[] := array(select h.id from holdfast._holders(_take_ids.ids) h);
@@ -85,7 +87,7 @@ begin
   with candidate as (
     select m.id, m.expires_at <= at as over from holdfast.message m
     where m.id = any (_take_ids.ids) and m.id <> all (v_held) and (m.due_at is null or (m.due_at > '-infinity' and m.due_at <= at))
-    for update skip locked
+    order by m.id limit want for update skip locked
   ), taken as (
     update holdfast.message m set due_at = '-infinity' from candidate c where m.id = c.id returning m.id, c.over
   )
@@ -96,7 +98,7 @@ begin
   return v_taken;
 end $$;
 comment on function holdfast._take_ids is
-  'Under the lane lock: mark those of these messages that can be claimed now as held, and return their ids; those past their time to live end';
+  'Under the lane lock: mark those of these messages that can be claimed now as held, and return their ids, at most so many; those past their time to live end';
 
 create or replace function holdfast._pass_taken(lane holdfast.lane, at timestamptz) returns void language plpgsql volatile
 as $$
@@ -149,11 +151,10 @@ begin
     v_mine := array(select i from unnest(take.ids) i where i >> 40 = v_lane.id);
     if v_lane.throttle is not null then
       v_allowed := holdfast._allowance(v_lane, cardinality(v_mine));
-      v_mine := v_mine[:v_allowed];
     end if;
     perform holdfast._advance(v_lane);
     perform holdfast._free_lapsed(v_lane, v_mine, v_now);
-    v_taken := holdfast._take_ids(v_lane, v_mine, v_now);
+    v_taken := holdfast._take_ids(v_lane, v_mine, v_now, v_allowed);
     if v_allowed > coalesce(cardinality(v_taken), 0) then
       perform holdfast._refund(v_queue.name, v_allowed - coalesce(cardinality(v_taken), 0));
     end if;
@@ -206,8 +207,9 @@ begin
   for v_lane in
     select l.* from holdfast.queue q join holdfast.lane l on l.queue_id = q.id
     where q.row_of is not null and (bury_spent.queue is null or q.name = bury_spent.queue)
-      and exists (select from holdfast.lease e where e.lane_id = l.id and e.deadline <= v_at
-                  and e.deadline >= holdfast._time(coalesce(pg_sequence_last_value(l.lease_floor), 0)))
+      and (select e.deadline from holdfast.lease e
+           where e.lane_id = l.id and e.deadline <= v_at and e.deadline >= holdfast._time(coalesce(pg_sequence_last_value(l.lease_floor), 0))
+           order by e.deadline limit 1) is not null
     order by l.id
   loop
     -- Whoever has the lane is at it, or in a hurry: the next call comes soon.
