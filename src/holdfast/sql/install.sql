@@ -5590,9 +5590,9 @@ create or replace function holdfast._free_lapsed(lane holdfast.lane, ids bigint[
 as $$
 declare
   v_leases tid[] := array(
-    select l.ctid from holdfast.lease l
-    where (l.token, l.part) in (select h.token, h.part from holdfast._holders(_free_lapsed.ids) h where h.deadline <= at) and l.deadline <= at
-    for update skip locked);
+    select o.place from (select distinct h.token, h.part from holdfast._holders(_free_lapsed.ids) h where h.deadline <= at) h
+      cross join lateral (select l.ctid as place from holdfast.lease l
+                          where l.token = h.token and l.part = h.part and l.deadline + interval '0' <= at for update skip locked) o);
 begin
   if v_leases <> '{}' then
     perform holdfast._end_leases(lane, v_leases, at);
@@ -10758,7 +10758,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '3270effb75654c8440348f28013297426c4ac8130c224d4cb3e141de340e66ed', false);
+values (0, 'functions', '4bd93327b16591bf768deaf5aad39ac9754c8b2b73b6b064329b9b0b467e3e18', false);
 \else
 do $install$
 begin
@@ -10784,7 +10784,7 @@ begin
             (17, 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923dfcd20ae6'),
             (18, '6fc7de9033e787267cdf7aa89d0f3518e8154b7aa590880ff50b3395aa772940'),
             (19, '6ebdb59d50bac18e6f6fc2fd9661ba0a16555668e522cd4a1806c04b46805dbb'),
-            (0, '3270effb75654c8440348f28013297426c4ac8130c224d4cb3e141de340e66ed')
+            (0, '4bd93327b16591bf768deaf5aad39ac9754c8b2b73b6b064329b9b0b467e3e18')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -66,10 +66,11 @@ comment on function holdfast._check_take is 'Refuse bad arguments of take, a que
 create or replace function holdfast._free_lapsed(lane holdfast.lane, ids bigint[], at timestamptz) returns void language plpgsql volatile
 as $$
 declare
+  -- The sum keeps the planner off the index of deadlines, where it would read all leases that are over.
   v_leases tid[] := array(
-    select l.ctid from holdfast.lease l
-    where (l.token, l.part) in (select h.token, h.part from holdfast._holders(_free_lapsed.ids) h where h.deadline <= at) and l.deadline <= at
-    for update skip locked);
+    select o.place from (select distinct h.token, h.part from holdfast._holders(_free_lapsed.ids) h where h.deadline <= at) h
+      cross join lateral (select l.ctid as place from holdfast.lease l
+                          where l.token = h.token and l.part = h.part and l.deadline + interval '0' <= at for update skip locked) o);
 begin
   if v_leases <> '{}' then
     perform holdfast._end_leases(lane, v_leases, at);
