@@ -1,4 +1,5 @@
--- The SQL contract of FoundryDB Queues: the schema mdb_queue, over queues with by_row.
+-- The SQL contract of FoundryDB Queues, over queues with by_row.
+-- schema mdb_queue
 --
 -- mdb_queue.queues          the queues
 -- mdb_queue.messages        their messages. SELECT … FOR UPDATE SKIP LOCKED, INSERT, UPDATE and DELETE mean here what they mean
@@ -240,7 +241,7 @@ begin
   end if;
   if not holdfast.create_queue(name, jsonb_build_object(
     'by_row', true, 'lease', visibility_timeout_seconds, 'max_deliveries', max_attempts, 'budget', 'deliveries', 'max_payload', 262144,
-    'dead_letter', case when dlq_enabled is not false then name || '.dlq' else false end)) then
+    'dead_letter', case when dlq_enabled is not false then to_jsonb(name || '.dlq') else 'false' end)) then
     raise exception 'queue "%" exists', name using errcode = 'duplicate_object';
   end if;
 end $$;
