@@ -37,7 +37,6 @@ from typing import Any, LiteralString
 
 import psycopg
 import pytest
-from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from holdfast import MigrationError
