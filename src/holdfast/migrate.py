@@ -5,8 +5,9 @@ never edited afterwards. Logic comes from `sql/functions/*.sql`: applied whole, 
 whenever any of it has changed; so it must replace what is there. A function that goes away, or changes its
 arguments, is dropped by a migration.
 
-A dialect may speak SQL too: `sql/dialects/NAME.sql` makes a schema of its own, where it is asked for. From then on it
-is brought up to date with the rest, whenever its file has changed; the comment of the schema says what it was made from.
+A dialect may speak SQL too: `sql/dialects/NAME.sql` makes a schema of its own, where it is asked for. From
+then on it is brought up to date with the rest, whenever its file has changed; the comment of the schema says
+what it was made from.
 
 What was run is kept in `holdfast.migration`, with a checksum; row 0 stands for the functions. Each step takes
 the same advisory lock before it looks, so any number of installations at once do the work once. A migration
@@ -168,8 +169,8 @@ def migrate(database_url: str, *, root: Path = SQL_ROOT, dialects: Sequence[str]
                 applied = _look(connection, make=True)
                 steps = _steps(sources, applied)
                 if not steps:
-                    dressed = _dress(connection, sources, applied, dialects)
-                    return _report(sources, applied, done, warnings, dressed)
+                    made = _make_dialects(connection, sources, applied, dialects)
+                    return _report(sources, applied, done, warnings, made)
                 _run(connection, steps[0])
             done.append(steps[0])
 
@@ -236,7 +237,10 @@ def _refuse_unknown(sources: Sources, dialects: Sequence[str]) -> None:
 
 
 def _lacking(
-    connection: psycopg.Connection[Any], sources: Sources, applied: Mapping[int, _Applied], wanted: Sequence[str]
+    connection: psycopg.Connection[Any],
+    sources: Sources,
+    applied: Mapping[int, _Applied],
+    wanted: Sequence[str],
 ) -> list[Dialect]:
     """The dialects whose schema is to be made, or is not as it should be; none in a newer schema."""
     if max(applied, default=0) > sources.version:
@@ -249,9 +253,13 @@ def _lacking(
     return found
 
 
-def _dress(
-    connection: psycopg.Connection[Any], sources: Sources, applied: Mapping[int, _Applied], wanted: Sequence[str]
+def _make_dialects(
+    connection: psycopg.Connection[Any],
+    sources: Sources,
+    applied: Mapping[int, _Applied],
+    wanted: Sequence[str],
 ) -> list[str]:
+    """Under the lock of the last look: make the schemas of dialects, or replace what is in them."""
     lacking = _lacking(connection, sources, applied, wanted)
     for dialect in lacking:
         connection.execute(dialect.sql.encode(), prepare=False)

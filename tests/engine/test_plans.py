@@ -33,7 +33,8 @@ BIG = {"message", "lease", "gap"}
 SECOND = timedelta(seconds=1)
 
 NEXT_ROWS: LiteralString = """
-select id from holdfast.row_message where queue = 'rows' and visible_at <= holdfast.now() and deliveries < max_deliveries
+select id from holdfast.row_message
+where queue = 'rows' and visible_at <= holdfast.now() and deliveries < max_deliveries
 order by id limit 10 for update skip locked
 """
 

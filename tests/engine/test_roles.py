@@ -324,7 +324,8 @@ def test_a_view_can_be_read_by_those_who_may_scan_and_written_by_nobody(admin: C
     ).fetchall()
     tried = attempted(admin, role, sql.SQL("select * from holdfast.scan_message"))
 
-    views = {"scan_message", "scan_archive", "scan_lease", "row_message", "row_queue"} if "scan" in VERBS[role] else set()
+    views = {"scan_message", "scan_archive", "scan_lease", "row_message", "row_queue"}
+    views = views if "scan" in VERBS[role] else set()
     assert set(found) == {(view, "select") for view in views}
     assert tried == ("done" if views else "refused")
 

@@ -2,8 +2,8 @@
 
 1. Messages of a queue with by_row are rows, in whatever way they came; those of other queues are none.
 2. A row says from when on it can be taken, who has it, and how many deliveries that makes.
-3. take claims the very messages that it is told, if they can be claimed now, wherever the cursor is; claims do not
-   hand them out, and take hands out nothing that a claim holds.
+3. take claims the very messages that it is told, if they can be claimed now, wherever the cursor is; claims
+   do not hand them out, and take hands out nothing that a claim holds.
 4. What lies in a lease that is over is given back first: counted, and buried if that was the last delivery.
 5. take leaves alone what is held, later, paused, over a limit, or not there; what is past its time ends.
 6. What was taken is settled, held and found like anything else; a crash gives it back.
@@ -20,6 +20,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from tests.engine.engine import T0, Engine, ids, payloads
 from tests.fix_database import Connect
@@ -52,9 +53,9 @@ def test_messages_are_rows_however_they_came(rows: Engine) -> None:
     rows.create("other")
     rows.send(0, queue="other")
     sent = [rows.send(1), *rows.send_numbers(2), rows.send(4, key="k"), rows.send(5, idempotency_key="i")]
-    sent += rows.value("send_many", queue="q", messages=psycopg.types.json.Jsonb([{}, {"key": "l"}]))
+    sent += rows.value("send_many", queue="q", messages=Jsonb([{}, {"key": "l"}]))
     rows.conn.execute("insert into holdfast.inbox (queue) values ('q')")
-    sent += rows.rows("send_once", queue="q", messages=psycopg.types.json.Jsonb([{}]), idempotency_key="o")[0]["ids"]
+    sent += rows.row("send_once", queue="q", messages=Jsonb([{}]), idempotency_key="o")["ids"]
 
     found = shown(rows)
 
@@ -288,7 +289,7 @@ def test_bury_spent_buries_the_last_delivery_and_touches_nothing_else(engine: En
     ],
 )
 def test_what_does_not_go_with_rows_is_refused(refusing: Engine, config: dict[str, Any]) -> None:
-    with pytest.raises(psycopg.Error, match="by_row|ordering is none|shards|priorities") as refused:
+    with pytest.raises(psycopg.Error, match=r"by_row|ordering is none|shards|priorities") as refused:
         refusing.create("new", **config)
     assert refused.value.sqlstate == "QH104"
 
@@ -320,7 +321,7 @@ order by id limit 10 for update skip locked
 
 def test_a_deep_backlog_does_not_make_the_next_rows_dearer(rows: Engine) -> None:
     def looked() -> tuple[str, int]:
-        (plan,) = rows.look(f"explain (analyze, buffers, costs off, format json) {NEXT}")  # type: ignore[arg-type]
+        (plan,) = rows.look(f"explain (analyze, buffers, costs off, format json) {NEXT}")
         return str(plan), int(plan["Plan"]["Shared Hit Blocks"]) + int(plan["Plan"]["Shared Read Blocks"])
 
     rows.send_numbers(1_000)

@@ -1,0 +1,58 @@
+"""The rules of those who take messages by their ids, from a queue whose messages are rows."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from tests.property.base import consumers
+from tests.property.consuming import Consuming
+from tests.property.engine import Row, Session
+from tests.property.model import MAIN
+from tests.property.observe import Licence
+from tests.property.strategies import leases, picked
+
+MOST = 10_000
+
+
+class Taking(Consuming):
+    """take and bury_spent, alone or inside whatever transaction their session has open."""
+
+    @rule(who=consumers, lease=leases, places=st.lists(st.integers(0, 999), min_size=1, max_size=6))
+    def take(self, who: str, lease: timedelta | None, places: list[int]) -> None:
+        session, hand = self.pair(who)
+        if not self._can_claim(hand):
+            return
+        before = self.model.view(hand)
+        wanted = picked(sorted({*before, 7, 2**40 + 99999}), places)
+        self._take(session, wanted, lease)
+        blocked = any(MAIN in other.claimed_from for other in self.model.others(hand))
+        starting = any(message.after_crash for message in before.values())
+        if blocked or starting or self.model.queues[MAIN].paused:
+            return
+        left = [
+            message
+            for message in self.model.view(hand).values()
+            if message.id in wanted and message.queue == MAIN and message.claimable(self.model.now)
+        ]
+        touched = self.model.touched_by_others(hand)
+        assert all(message.id in touched for message in left), f"claimable, and not taken: {left}"
+
+    def _take(self, session: Session, wanted: list[int], lease: timedelta | None) -> list[Row]:
+        rows = session.call("take", queue=MAIN, ids=wanted, lease=lease, consumer=session.name)
+        assert {row["id"] for row in rows} <= set(wanted), "more than were asked for"
+        self.share(MAIN, rows, MOST, lease)
+        self.taken(session, MAIN, rows)
+        return rows
+
+    @rule(who=consumers)
+    def bury_spent(self, who: str) -> None:
+        session, hand = self.pair(who)
+        if not self._can_claim(hand):
+            return
+        session.call("bury_spent", queue=MAIN)
+        if hand.open:
+            hand.claimed_from.add(MAIN)
+        self.look(session, Licence(sweep=True))
