@@ -1,10 +1,10 @@
 """Messages as rows, against everybody else.
 
-1. A claim that is open keeps take waiting for a bounded time; then it takes nothing, and later nothing that was
-   claimed.
+1. A claim that is open keeps take waiting for a bounded time; then it takes nothing, and later nothing
+   that was claimed.
 2. Rows that somebody has locked without taking them are claimed all the same, or passed over: never both had.
 3. take and an ack of a lease that is over: whoever comes first has it, and the other learns that.
-4. Whoever holds the lane and waits for a row does not wait for ever for one who has the row and wants the lane.
+4. Whoever has a row and wants the lane gives way to one who has the lane and wants the row.
 5. Two takes of the same rows: one gets them, rolled back or not.
 6. The cursor that follows takes does not pass over a send that is open.
 """
