@@ -12,6 +12,7 @@ pytest_plugins = [
     "tests.fix_http",
     "tests.fix_pgbouncer",
     "tests.fix_proxy",
+    "tests.fix_redis",
     "tests.fix_server",
 ]
 

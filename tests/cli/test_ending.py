@@ -378,6 +378,7 @@ MIGRATIONS = (
     "0016_schemas",
     "0017_receipts",
     "0018_lookups",
+    "0019_schedules",
 )
 
 

@@ -62,6 +62,8 @@ FOR_SERVERS_ONLY |= {"hold", "take", "bury_spent"}
 FOR_SERVERS_ONLY |= {"base_id", "extent", "find_tagged", "send_once"}
 # And look for messages by what those programs know of them, and tidy up as they do.
 FOR_SERVERS_ONLY |= {"whereabouts", "contents", "outcomes", "forget", "expire"}
+# And have jobs, which run once for all of them.
+FOR_SERVERS_ONLY |= {"set_schedule", "schedules", "drop_schedule", "take_tick"}
 OF_THE_CLIENT_ONLY = {"bulk_send", "check_schema", "close", "transaction"}
 FILLED_IN_BY_THE_CLIENT = {"alone", "prefix", "hash"}
 WAITING = {"wait"}

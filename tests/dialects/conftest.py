@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.server.settings import Settings
+from tests.dialects.queue_ti import QueueTi
 from tests.dialects.seeds import page
 from tests.dialects.topics import Topics
 from tests.fix_database import holdfast_database
@@ -25,7 +26,7 @@ At = Callable[[float], None]
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say it where the pages are not there to be compared with."""
-    if page("topics") is None:
+    if page("topics") is None or page("queue-ti") is None:
         terminalreporter.section("LEFT OUT")
         terminalreporter.line(
             "tests/dialects: the pages are not in ../shared/seeds (nor where HOLDFAST_SEEDS says): "
@@ -52,6 +53,13 @@ def topics(native: Caller) -> Iterator[Topics]:
     """The server, by its dialect."""
     with Topics(native.address) as topics:
         yield topics
+
+
+@pytest.fixture(scope="module")
+def queue_ti(native: Caller) -> Iterator[QueueTi]:
+    """The server, by another dialect."""
+    with QueueTi(native.address) as queue_ti:
+        yield queue_ti
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from tests.docs.pages import DOCS, ROOT, prose, quoted, rows, sections
 from tests.fix_http import Caller, Serve, ServeProcess, served
 from tests.waiting import eventually
 
-SQL = re.compile(r"\b(select|insert|update|delete from|holdfast\.[a-z_]+\()", re.IGNORECASE)
+SQL = re.compile(r"\b(?:(?:select|insert|update|delete from)\b|holdfast\.[a-z_]+\()", re.IGNORECASE)
 
 
 # --- where it is ---------------------------------------------------------------------------------

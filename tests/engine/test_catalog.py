@@ -52,6 +52,7 @@ SIGNATURES = {
     "discard": "queue text, ids bigint[]",
     "discard_key": "queue text, key text",
     "drop_queue": "queue text, if_empty boolean = false",
+    "drop_schedule": "name text",
     "drop_schema": "queue text",
     "drop_staged": "run text",
     "end_run": "run_id bigint, state text, figures jsonb?, error text?",
@@ -112,6 +113,7 @@ SIGNATURES = {
     "rollups": "queue text, since timestamptz?, until timestamptz?, bucket interval = '01:00:00'::interval,"
     ' "limit" integer = 1000',
     "runs": 'pipeline text?, "limit" integer = 100',
+    "schedules": "",
     "schema_versions": "queue text",
     "send": "queue text, payload jsonb?, body bytea?, content_type text?, headers jsonb?, priority integer?,"
     " delay interval?, deliver_at timestamptz?, ttl interval?, expires_at timestamptz?, correlation_id uuid?,"
@@ -131,10 +133,12 @@ SIGNATURES = {
     " \"window\" interval = '00:02:00'::interval, alone boolean = false",
     "send_staged": "queue text, write_id text, stages bigint[], messages bigint",
     "set_clock": "at timestamptz",
+    "set_schedule": "name text, cron text, next_at timestamptz",
     "set_schema": "queue text, definition jsonb, kind text = 'json'::text, compatibility text?,"
     " expected_version integer?",
     "sweep": "queue text",
     "take": "queue text, ids bigint[], lease interval?, consumer text?, patient boolean = true",
+    "take_tick": "name text, cron text, at timestamptz, next_at timestamptz",
     "take_rate": "limiter text, rate double precision, burst integer?, want integer = 1,"
     " partial boolean = false",
     "touch_keys": "ids bigint[]",
@@ -169,6 +173,7 @@ RESULTS = {
     "discard": "bigint[]",
     "discard_key": "bigint[]",
     "drop_queue": "boolean",
+    "drop_schedule": "boolean",
     "drop_schema": "boolean",
     "drop_staged": "bigint",
     "end_run": "boolean",
@@ -232,6 +237,7 @@ RESULTS = {
     " dead bigint, expired bigint, discarded bigint, nacked bigint, lapsed bigint, moved bigint,"
     " depth bigint, ready bigint, scheduled bigint, blocked bigint, in_flight bigint,"
     " oldest_age interval, exact boolean, waiting jsonb, processing jsonb)",
+    "schedules": "TABLE(name text, cron text, next_at timestamptz, last_at timestamptz)",
     "schema_versions": "SETOF holdfast.schema_info",
     "send": "bigint",
     "scan": "SETOF holdfast.entry",
@@ -242,10 +248,12 @@ RESULTS = {
     "send_once": "TABLE(ids bigint[], deduped boolean)",
     "send_staged": "TABLE(sent bigint, repeated boolean)",
     "set_clock": "void",
+    "set_schedule": "boolean",
     "set_schema": "integer",
     "sweep": "integer",
     "take": "SETOF holdfast.delivery",
     "take_rate": "holdfast.allowance",
+    "take_tick": "boolean",
     "touch_keys": "void",
     "unblock": "bigint",
     "whereabouts": "TABLE(root_id bigint, queue text, id bigint, state text)",
@@ -284,6 +292,7 @@ STABLE = {
     "scan",
     "scan_bounds",
     "scan_source",
+    "schedules",
     "schema_versions",
     "whereabouts",
     "why",
@@ -291,12 +300,13 @@ STABLE = {
 }
 # now() is inlined into every statement that uses it: a security definer would be called.
 INLINED = {"now"}
-# They read rows of queues, schemas, lanes and API keys at most, and no table that grows with the messages.
+# They read rows of queues, schemas, lanes, jobs and API keys at most, no table that grows with the messages.
 CONFIGURING = {
     "configure_defaults",
     "configure_queue",
     "create_key",
     "create_queue",
+    "drop_schedule",
     "drop_schema",
     "fast_mode",
     "has_keys",
@@ -309,8 +319,11 @@ CONFIGURING = {
     "resume_queue",
     "revoke_key",
     "rotate_key",
+    "schedules",
     "set_clock",
+    "set_schedule",
     "set_schema",
+    "take_tick",
     "touch_keys",
 }
 PLANNING = ["enable_seqscan=off", "jit=off", "plan_cache_mode=force_generic_plan"]
@@ -557,6 +570,7 @@ def test_volatile_tables_are_unlogged(conn: Conn, table: str) -> None:
         "receipt",
         "rollup",
         "sample",
+        "schedule",
         "schema_version",
         "write",
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -69,11 +69,21 @@ REQUESTS = st.lists(st.sampled_from(PIECES) | st.binary(max_size=5), max_size=25
 @pytest.fixture(scope="module")
 def hasty(server_url: str, template_database: str) -> Iterator[Caller]:
     """One server for the whole module, which does not wait long, with a queue."""
-    with (
-        fresh_database(server_url, template_database) as url,
-        Holdfast(url) as engine,
-        served(Settings(database_url=url, port=0, patience=HASTE)) as caller,
-    ):
+    with fresh_database(server_url, template_database) as url, serving(url, patience=HASTE) as caller:
+        yield caller
+
+
+@pytest.fixture(scope="module")
+def patient(server_url: str, template_database: str) -> Iterator[Caller]:
+    """The same for requests that are whole: it waits for them as servers do."""
+    with fresh_database(server_url, template_database) as url, serving(url) as caller:
+        yield caller
+
+
+@contextmanager
+def serving(url: str, **settings: Any) -> Iterator[Caller]:
+    """A server, with a queue."""
+    with Holdfast(url) as engine, served(Settings(database_url=url, port=0, **settings)) as caller:
         engine.create_queue("orders")
         yield caller
 
@@ -190,24 +200,24 @@ def check_message(http: Caller, payload: Any, headers: dict[str, Any], tag: str,
 @given(JSON, st.dictionaries(TEXT, JSON, max_size=3), TEXT, TEXT)
 @settings(max_examples=FEW, suppress_health_check=SLOW, derandomize=True)
 def test_text_and_numbers_of_all_kinds_come_out_as_they_went_in(
-    hasty: Caller, payload: Any, headers: dict[str, Any], tag: str, consumer: str
+    patient: Caller, payload: Any, headers: dict[str, Any], tag: str, consumer: str
 ) -> None:
-    check_message(hasty, payload, headers, tag, consumer)
+    check_message(patient, payload, headers, tag, consumer)
 
 
 @pytest.mark.verify
 @given(JSON, st.dictionaries(TEXT, JSON, max_size=3), TEXT, TEXT)
 @settings(max_examples=MANY, suppress_health_check=SLOW)
 def test_much_text_and_many_numbers_come_out_as_they_went_in(
-    hasty: Caller, payload: Any, headers: dict[str, Any], tag: str, consumer: str
+    patient: Caller, payload: Any, headers: dict[str, Any], tag: str, consumer: str
 ) -> None:
-    check_message(hasty, payload, headers, tag, consumer)
+    check_message(patient, payload, headers, tag, consumer)
 
 
 @given(st.text(st.characters(), max_size=30))
 @settings(max_examples=FEW, suppress_health_check=SLOW, derandomize=True)
-def test_names_of_all_kinds_in_the_path(hasty: Caller, name: str) -> None:
+def test_names_of_all_kinds_in_the_path(patient: Caller, name: str) -> None:
     with suppress(httpx.InvalidURL, UnicodeEncodeError):
-        path = httpx.URL(f"{hasty.address}/v1/queues/").copy_with(path=f"/v1/queues/{name}/stats")
-        response = hasty.client.get(path)
+        path = httpx.URL(f"{patient.address}/v1/queues/").copy_with(path=f"/v1/queues/{name}/stats")
+        response = patient.client.get(path)
         assert response.status_code in (200, 404, 405, 422), response.text

@@ -20,6 +20,7 @@ from ._values import duration
 HOST_VARIABLE = "HOLDFAST_HOST"
 PORT_VARIABLE = "HOLDFAST_PORT"
 LISTEN_VARIABLE = "HOLDFAST_LISTEN_URL"
+REDIS_VARIABLE = "HOLDFAST_REDIS_URL"
 FORMAT_VARIABLE = "HOLDFAST_LOG_FORMAT"
 LEVEL_VARIABLE = "HOLDFAST_LOG_LEVEL"
 DIALECTS_VARIABLE = "HOLDFAST_DIALECTS"
@@ -45,6 +46,13 @@ ListenUrl = Annotated[
     typer.Option(
         metavar="URL",
         help=f"The database for LISTEN, where the other goes through PgBouncer. Else {LISTEN_VARIABLE}.",
+    ),
+]
+RedisUrl = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help=f"A Redis where servers keep what they know of queues. Else {REDIS_VARIABLE}, else none.",
     ),
 ]
 NoListen = Annotated[bool, typer.Option("--no-listen", help="Never LISTEN: waiting claims poll.")]
@@ -143,6 +151,7 @@ def serve(
     max_body: MaxBody = 16 * 1024 * 1024,
     listen_url: ListenUrl = None,
     no_listen: NoListen = False,
+    redis_url: RedisUrl = None,
     prepare: Prepare = False,
     cors: Cors = None,
     tls_certificate: Certificate = None,
@@ -169,6 +178,7 @@ def serve(
             database_url=url,
             listen_url=listen_url or os.environ.get(LISTEN_VARIABLE),
             listen=not no_listen,
+            redis_url=which_redis(redis_url),
             host=where(host),
             port=which(port),
             max_body=max_body,
@@ -207,6 +217,19 @@ def which(port: int | None) -> int:
     if not (given.isascii() and given.isdigit() and int(given) <= 65535):
         raise typer.BadParameter(f"{PORT_VARIABLE} is {given!r}: a port is a number up to 65535")
     return int(given)
+
+
+def which_redis(given: str | None) -> str | None:
+    """The URL of a Redis, which is never shown: there may be a password in it."""
+    from holdfast.server.redis_link import problem_with
+
+    url = given or os.environ.get(REDIS_VARIABLE)
+    if url and (problem := problem_with(url)):
+        named = "--redis-url" if given else REDIS_VARIABLE
+        raise typer.BadParameter(
+            f"{named} is no URL of a Redis: {problem}. It is like redis://:password@127.0.0.1:6379/0"
+        )
+    return url or None
 
 
 def offered(given: str | None) -> tuple[str, ...] | None:

@@ -68,6 +68,9 @@
     ├── LakeError
     │   ├── InvalidBatchError           QH810  422
     │   └── BatchConflictError          QH811  409
+    ├── JobError
+    │   ├── InvalidJobError             QH830  422
+    │   └── InvalidCronError            QH831  422
     ├── ApiKeyError
     │   ├── InvalidApiKeyError          QH901  422
     │   └── ApiKeyNotFoundError         QH902  404
@@ -584,6 +587,24 @@ class BatchConflictError(LakeError):
     http_status = 409
 
 
+class JobError(HoldfastError):
+    """Something is wrong with a job of the server, or its schedule."""
+
+
+class InvalidJobError(JobError):
+    """A job can't have this name."""
+
+    name = "invalid_job"
+    http_status = 422
+
+
+class InvalidCronError(JobError):
+    """This is no schedule of a job, it never comes, or the time of its next tick is out of range."""
+
+    name = "invalid_cron"
+    http_status = 422
+
+
 class ApiKeyError(HoldfastError):
     """Something is wrong with a key to the HTTP server."""
 
@@ -801,6 +822,8 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH803": InvalidRollupError,
         "QH810": InvalidBatchError,
         "QH811": BatchConflictError,
+        "QH830": InvalidJobError,
+        "QH831": InvalidCronError,
         "QH901": InvalidApiKeyError,
         "QH902": ApiKeyNotFoundError,
         "QH910": MalformedRequestError,

@@ -37,14 +37,15 @@ Handle = Callable[[Request], Awaitable[Response]]
 
 def make_app(settings: Settings) -> Starlette:
     """The ASGI application of one server process."""
+    dialects = chosen(settings.dialects, everything=settings.on_loopback)
+    jobs = [job for dialect in dialects for job in dialect.jobs]
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with Service(settings).running() as running:
+        async with Service(settings, jobs).running() as running:
             app.state.service = running
             yield
 
-    dialects = chosen(settings.dialects, everything=settings.on_loopback)
     cors = Middleware(
         CORSMiddleware,
         allow_origins=settings.cors,

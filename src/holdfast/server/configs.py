@@ -1,7 +1,12 @@
-"""What servers need to know of a queue at every request: looked up once, and again when it has changed."""
+"""What servers need to know of a queue at every request: looked up once, and again when it has changed.
+
+Each process remembers it for a few seconds. Where there is a Redis, all of them together do for half a minute
+from the moment at which one of them looked: so long takes a change at most which nobody is told of.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from time import monotonic
@@ -15,6 +20,7 @@ from holdfast.client._rows import scalar
 from holdfast.durations import parse_duration
 
 from .engine import Engine
+from .second_tier import SecondTier
 
 FRESH_SECONDS = 5.0  # also where no notification comes
 MOST_REMEMBERED = 10_000
@@ -40,22 +46,35 @@ class QueueSettings:
 
 @dataclass(slots=True)
 class Known:
-    """What was found, and when."""
+    """What was found, and until when it is used."""
 
     settings: QueueSettings
-    at: float = field(default_factory=monotonic)
+    until: float
+
+
+# Servers with other fields have entries of their own.
+FORM = hashlib.sha256(msgspec.json.encode(msgspec.json.schema(QueueSettings))).hexdigest()[:8]
+as_entry = msgspec.json.Encoder().encode
+of_entry = msgspec.json.Decoder(QueueSettings).decode
 
 
 class Configs:
     """The settings of queues; a queue that is not there has the defaults, and the engine says so."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, tier: SecondTier | None = None) -> None:
         self._engine = engine
+        self._tier = tier
         self._known: OrderedDict[str, Known] = OrderedDict()
         self._changes = 0
 
-    def forget(self, queue: str) -> None:
+    def changed(self, queue: str) -> None:
         """A queue has changed; "" means: perhaps all."""
+        if self._tier is not None:
+            self._tier.tell(queue)
+        self.forget(queue)
+
+    def forget(self, queue: str) -> None:
+        """Look again; "" means: at all. Others go on with what they know."""
         self._changes += 1
         if queue:
             self._known.pop(queue, None)
@@ -65,9 +84,9 @@ class Configs:
     async def of(self, queue: str) -> QueueSettings:
         """The settings of a queue."""
         known = self._known.get(queue)
-        if known is None or monotonic() - known.at > FRESH_SECONDS:
+        if known is None or monotonic() > known.until:
             changes = self._changes
-            known = Known(await self._look(queue))
+            known = await self._find(queue)
             if changes == self._changes:  # else it may be what was there before
                 self._known[queue] = known
             while len(self._known) > MOST_REMEMBERED:
@@ -83,9 +102,26 @@ class Configs:
         rows = await self._engine.fetch("queue_info", LOOK_AT_ALL, [queue], scalar(Raw))
         return msgspec.json.decode(rows[0]) if rows else None
 
+    async def _find(self, queue: str) -> Known:
+        place = await self._tier.look(queue) if self._tier is not None else None
+        if place is not None and (settings := read(place.entry)) is not None:
+            return Known(settings, place.since + min(FRESH_SECONDS, place.left))
+        settings = await self._look(queue)
+        if self._tier is not None and place is not None and settings.kind is not None:
+            self._tier.keep(queue, place, as_entry(settings))
+        return Known(settings, monotonic() + FRESH_SECONDS)
+
     async def _look(self, queue: str) -> QueueSettings:
         rows = await self._engine.fetch("queue_info", LOOK, [queue], as_settings)
         return rows[0] if rows else QueueSettings()
+
+
+def read(entry: bytes | None) -> QueueSettings | None:
+    """What is in an entry; None: nothing of use."""
+    try:
+        return of_entry(entry) if entry is not None else None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def as_settings(cursor: Any) -> Any:

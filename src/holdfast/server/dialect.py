@@ -10,6 +10,7 @@ from starlette.types import Scope
 
 from .answering import error_response
 from .endpoint import Endpoint
+from .ticks import Job
 
 Refuse = Callable[[Exception], Response]
 
@@ -19,13 +20,14 @@ class Dialect:
     """An API that a server offers where it is told to."""
 
     name: str
-    path: str  # what is at it and below is this dialect's
+    paths: tuple[str, ...]  # what is at them and below is this dialect's
     endpoints: tuple[Endpoint, ...]
     refuse: Refuse  # an error, as this dialect says it
+    jobs: tuple[Job, ...] = ()  # what servers that offer it do from time to time
 
     def owns(self, path: str) -> bool:
         """Whether a path is this dialect's."""
-        return path == self.path or path.startswith(f"{self.path}/")
+        return any(path == own or path.startswith(f"{own}/") for own in self.paths)
 
 
 def refusal(scope: Scope, error: Exception) -> Response:

@@ -24,6 +24,8 @@ T = TypeVar("T")
 took: ContextVar[float] = ContextVar("took", default=0.0)  # seconds that the last statement here took
 
 DROP = b"select holdfast.drop_queue(%s, %s)"
+CREATE = b"select holdfast.create_queue(%s, %s::jsonb)"
+DEFAULTS = b"select holdfast.configure_defaults(%s::jsonb)"
 CONFIGURE = b"select holdfast.configure_queue(%s, %s::jsonb)"
 
 
@@ -69,10 +71,22 @@ class Engine(AsyncSqlVerbs):
         with explained(verb):
             return await self._session.fetch(statement, parameters, factory)
 
+    async def created(self, connection: AsyncConnection[Any], queue: str, config: str) -> bool:
+        """create_queue within a transaction."""
+        with explained("create_queue"):
+            rows = await run(connection, CREATE, [queue, config], scalar(bool), as_it_is)
+        return rows[0]
+
     async def configured(self, connection: AsyncConnection[Any], queue: str, change: str) -> Raw:
         """configure_queue within a transaction; returns what is in force."""
         with explained("configure_queue"):
             rows = await run(connection, CONFIGURE, [queue, change], scalar(Raw), as_it_is)
+        return rows[0]
+
+    async def configured_defaults(self, connection: AsyncConnection[Any], change: str) -> Raw:
+        """configure_defaults within a transaction; returns what is in force."""
+        with explained("configure_defaults"):
+            rows = await run(connection, DEFAULTS, [change], scalar(Raw), as_it_is)
         return rows[0]
 
     async def dropped(self, connection: AsyncConnection[Any], queue: str, if_empty: bool) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import timedelta
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from time import monotonic
@@ -14,27 +15,37 @@ from types import MappingProxyType
 from typing import Any
 
 import psycopg
+from starlette.requests import Request
 
 from holdfast.client import Delivery, HoldfastError, QueueNotFoundError, UnavailableError
 
+from .annotations import Annotations
 from .auth import Door
 from .bulletin import Bulletin
 from .claims import Desks
 from .coalesce import Coalescer
-from .configs import Configs
+from .configs import FORM, Configs
+from .contents import Contents
 from .counts import Counts
+from .definitions import Definitions
 from .engine import Engine
+from .entries import Entries
 from .figures import Figures
 from .holdings import Holdings
 from .limits import Limits
 from .meters import Meters, shared_folder
 from .numbers import Numbers
+from .places import Places
+from .reaping import Reaping
 from .removals import Removals
+from .second_tier import SecondTier
 from .sends import Sends
 from .settings import Settings
 from .settlements import Settlements
+from .sse import while_there
 from .streams import Streams
 from .tails import Tails
+from .ticks import Job, Ticks
 from .traces import Traces
 from .trouble import said, unavailable
 from .upkeep import Upkeep
@@ -55,7 +66,7 @@ logger = logging.getLogger("holdfast.server")
 class Service:
     """What a server does, without HTTP."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, jobs: Sequence[Job] = ()) -> None:
         self.settings = settings
         self.meters = Meters()
         self.traces = Traces()
@@ -64,7 +75,8 @@ class Service:
         self.meters.registry.register(self.figures)
         self.limits = Limits(self.engine)
         self.door = Door(self.engine, settings, self.limits)
-        self.configs = Configs(self.engine)
+        self.tier = SecondTier(settings.redis_url, self.engine, FORM) if settings.redis_url else None
+        self.configs = Configs(self.engine, self.tier)
         self.sends = Sends(self.engine, self.configs, self.meters, self.traces)
         self.streams = Streams(self)
         self.settlements = Settlements(self.engine, self.meters, self.traces, self.streams.settled)
@@ -79,8 +91,15 @@ class Service:
         self.holdings = Holdings(self.engine, self.settlements)
         self.counts = Counts(self.engine)
         self.numbers = Numbers(self.engine)
+        self.places = Places(self.engine)
+        self.contents = Contents(self.engine)
+        self.reaping = Reaping(self.engine)
+        self.entries = Entries(self.engine)
+        self.annotations = Annotations(self.engine)
+        self.definitions = Definitions(self.engine)
         self.removals = Removals(self.engine, self.numbers)
         self.tails = Tails(self.engine, self.numbers, notified=settings.listen)
+        self.ticks = Ticks(self, jobs)
         self.bulletin = (
             Bulletin(settings.listen_url or settings.database_url, self.engine.connections.suspect)
             if settings.listen
@@ -103,15 +122,19 @@ class Service:
         await self.engine.open()
         with suppress(HoldfastError, psycopg.Error):
             await self.door.is_open()  # so that it is known, should the database go away before anybody asks
+        if self.tier is not None:
+            self.tier.on_change(self.configs.forget)
         if self.bulletin is not None:
             self.bulletin.subscribe("holdfast", self.desks.wake)
             self.bulletin.subscribe("holdfast", self.tails.wake)
             self.bulletin.subscribe("holdfast_keys", lambda _: self.ask_again())
-            self.bulletin.subscribe("holdfast_config", self.configs.forget)
+            self.bulletin.subscribe("holdfast_config", self.configs.changed)
+            self.bulletin.subscribe("holdfast_schedule", self.ticks.heard)
             self.bulletin.start()
         try:
             upkeep = kept_in_order(self.engine, self.settings.upkeep)
-            async with self._measured(), upkeep, self.door.uses.written():
+            tier = self.tier.kept() if self.tier is not None else nullcontext()
+            async with self._measured(), tier, upkeep, self.ticks.kept(), self.door.uses.written():
                 yield self
                 connections.limit = LAST_SECONDS
         finally:
@@ -189,6 +212,22 @@ class Service:
         rate = (await self.configs.of(queue)).rates.get(what)
         if rate is not None:
             await self.limits.take(f"{what}:{queue}", rate)
+
+    async def claimed(
+        self,
+        request: Request,
+        queue: str,
+        max: int,
+        *,
+        lease: timedelta | None = None,
+        consumer: str | None = None,
+    ) -> list[Delivery] | None:
+        """What a request that does not wait gets; None: its client has gone while claims were gathered."""
+        gathers = await self.configs.window(queue) > 0
+        claiming = self.desks.claim(queue, max, lease=lease, consumer=consumer)
+        if not gathers:
+            return await claiming
+        return await while_there(request, claiming, partial(self.give_back, queue))
 
     def begin(self, work: Coroutine[Any, Any, Any], name: str) -> None:
         """Do something beside the request, that a shutdown waits for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 MIB = 1024 * 1024
@@ -24,6 +24,7 @@ class Settings:
     database_url: str
     listen_url: str | None = None  # for LISTEN, where database_url goes through PgBouncer
     listen: bool = True
+    redis_url: str | None = field(default=None, repr=False)  # for what servers remember together
     host: str = "127.0.0.1"
     port: int = 8080
     max_body: int = 16 * MIB  # bytes, after unpacking

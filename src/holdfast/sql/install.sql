@@ -1000,7 +1000,27 @@ drop function if exists holdfast._replace(int, holdfast.draft, text, timestamptz
 insert into holdfast.migration (version, name, checksum, breaking)
 values (18, 'lookups', '6fc7de9033e787267cdf7aa89d0f3518e8154b7aa590880ff50b3395aa772940', false);
 
--- ==================== 0019 rows ====================
+-- ==================== 0019 schedules ====================
+
+-- Schedules: when the jobs of servers run.
+--
+-- holdfast.schedule   one row a job that has a schedule
+
+create table holdfast.schedule (
+  name text primary key,
+  cron text not null,
+  next_at timestamptz not null,
+  last_at timestamptz
+);
+comment on table holdfast.schedule is 'When the jobs of servers run';
+comment on column holdfast.schedule.cron is 'five fields, in UTC, or @every and a number of seconds: servers read it';
+comment on column holdfast.schedule.next_at is 'the next tick: one server takes it, and moves this on';
+comment on column holdfast.schedule.last_at is 'when a server last took a tick';
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (19, 'schedules', 'e28c384f80a951b59f733e9c7487c09031c6350771a4129d2242fb5074ff90dd', false);
+
+-- ==================== 0020 rows ====================
 
 -- Rows: messages that statements of others can select, lock and take.
 --
@@ -1022,7 +1042,7 @@ comment on type holdfast.hold is 'In whose lease a message is, and until when';
 drop function if exists holdfast._end_leases(holdfast.lane, tid[], timestamptz);
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (19, 'rows', '6ebdb59d50bac18e6f6fc2fd9661ba0a16555668e522cd4a1806c04b46805dbb', false);
+values (20, 'rows', '6ebdb59d50bac18e6f6fc2fd9661ba0a16555668e522cd4a1806c04b46805dbb', false);
 
 -- ==================== 0000 functions ====================
 
@@ -9064,6 +9084,95 @@ begin
 end $$;
 comment on function holdfast.samples is 'What happened in a queue, minute by minute: the samples that ended between two times, by default in the last hour';
 
+-- 84_schedule.sql
+-- Schedules: when the jobs of servers run.
+--
+--   set_schedule    from now on a job runs by this
+--   schedules       all of them
+--   drop_schedule   the job runs no more
+--   take_tick       for servers: this tick is mine
+--
+-- Table: schedule. What a cron expression means is for servers to know: they tell when the next tick is, by the clock of the
+-- database, which is the same for all. A tick is taken by moving its row on from what the server saw: only one can do so, and
+-- whoever dies later leaves the next tick to the others. Changes are announced on the channel holdfast_schedule. One row lock, and no other.
+
+create or replace function holdfast._check_job(name text) returns void language plpgsql stable
+as $$
+begin
+  if (_check_job.name ~ '^[A-Za-z0-9._:-]{1,200}$') is not true then
+    perform holdfast._fail('QH830', 'invalid name of a job', format('Got %s.', coalesce(quote_literal(left(_check_job.name, 250)), 'null')),
+      'A name has 1 to 200 characters out of A-Z a-z 0-9 . _ : -');
+  end if;
+end $$;
+comment on function holdfast._check_job is 'Refuse a bad name of a job';
+
+create or replace function holdfast._check_tick(next_at timestamptz, after timestamptz) returns void language plpgsql stable
+as $$
+begin
+  if (isfinite(_check_tick.next_at) and _check_tick.next_at > _check_tick.after) is not true then
+    perform holdfast._fail('QH831', 'the time of the next tick is out of range', format('Got %s.', coalesce(_check_tick.next_at::text, 'null')),
+      format('next_at is a time after %s.', coalesce(_check_tick.after::text, 'the tick that is taken, which is null')));
+  end if;
+end $$;
+comment on function holdfast._check_tick is 'Refuse a next tick that is none';
+
+create or replace function holdfast.set_schedule(name text, cron text, next_at timestamptz) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform holdfast._check_job(set_schedule.name);
+  if (length(set_schedule.cron) <= 100 and set_schedule.cron ~ '^([-0-9A-Za-z*,/#]+( [-0-9A-Za-z*,/#]+){4}|@every [0-9]+(\.[0-9]+)? s)$') is not true then
+    perform holdfast._fail('QH831', 'this is no schedule', format('Got %s.', coalesce(quote_literal(left(set_schedule.cron, 120)), 'null')),
+      'cron takes five fields with single spaces between them, as in ''30 4 * * *'': minute, hour, day of month, month, day of week; or ''@every 60 s''.');
+  end if;
+  perform holdfast._check_tick(set_schedule.next_at, timestamptz 'epoch');
+  -- The same again leaves a tick that is due to be taken.
+  insert into holdfast.schedule as s (name, cron, next_at)
+  values (set_schedule.name, set_schedule.cron, set_schedule.next_at)
+  on conflict on constraint schedule_pkey do update set cron = excluded.cron, next_at = excluded.next_at where s.cron <> excluded.cron;
+  if found then
+    perform pg_notify('holdfast_schedule', set_schedule.name);
+  end if;
+  return found;
+end $$;
+comment on function holdfast.set_schedule is
+  'Run a job of servers by a schedule, first at next_at; false: it has this schedule already, and its next tick stays. cron: five fields, in UTC, or @every and seconds';
+
+create or replace function holdfast.schedules() returns table (name text, cron text, next_at timestamptz, last_at timestamptz)
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select s.name, s.cron, s.next_at, s.last_at from holdfast.schedule s order by s.name collate "C"
+$$;
+comment on function holdfast.schedules is 'The schedules of the jobs of servers';
+
+create or replace function holdfast.drop_schedule(name text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform holdfast._check_job(drop_schedule.name);
+  delete from holdfast.schedule s where s.name = drop_schedule.name;
+  if found then
+    perform pg_notify('holdfast_schedule', drop_schedule.name);
+  end if;
+  return found;
+end $$;
+comment on function holdfast.drop_schedule is 'Let a job of servers run no more; false: it had no schedule';
+
+create or replace function holdfast.take_tick(name text, cron text, at timestamptz, next_at timestamptz) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+begin
+  perform holdfast._check_job(take_tick.name);
+  perform holdfast._check_tick(take_tick.next_at, take_tick.at);
+  update holdfast.schedule s set next_at = take_tick.next_at, last_at = v_now
+  where s.name = take_tick.name and s.cron = take_tick.cron and s.next_at = take_tick.at and s.next_at <= v_now;
+  return found;
+end $$;
+comment on function holdfast.take_tick is
+  'For servers: take the tick that is due at a time, and set the next; true for one of all who ask. cron and at: as the caller saw them, else it is false';
+
 -- 84_stream.sql
 -- For readers that keep a place: claims found again by their consumer's name, and the archive read in order.
 --
@@ -10759,7 +10868,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'e20d9d5390a0f5330d7ab21a32bff44890db20c2dfd19019d6102b1201317c39', false);
+values (0, 'functions', '4adbbd46ea44f2bd41b700c8f4c731f1aa69222e276e4532f8f7f9b098b426d7', false);
 \else
 do $install$
 begin
@@ -10784,8 +10893,9 @@ begin
             (16, '0c7f711442b3598385b0e6cdd922e03dfb5af341ccb0649e4a9f8c46eba1e211'),
             (17, 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923dfcd20ae6'),
             (18, '6fc7de9033e787267cdf7aa89d0f3518e8154b7aa590880ff50b3395aa772940'),
-            (19, '6ebdb59d50bac18e6f6fc2fd9661ba0a16555668e522cd4a1806c04b46805dbb'),
-            (0, 'e20d9d5390a0f5330d7ab21a32bff44890db20c2dfd19019d6102b1201317c39')
+            (19, 'e28c384f80a951b59f733e9c7487c09031c6350771a4129d2242fb5074ff90dd'),
+            (20, '6ebdb59d50bac18e6f6fc2fd9661ba0a16555668e522cd4a1806c04b46805dbb'),
+            (0, '4adbbd46ea44f2bd41b700c8f4c731f1aa69222e276e4532f8f7f9b098b426d7')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
@@ -10797,9 +10907,9 @@ $install$;
 \endif
 commit;
 \if :holdfast_absent
-\echo 'Holdfast is installed, schema version 19.'
+\echo 'Holdfast is installed, schema version 20.'
 \else
-\echo 'This version of Holdfast, schema version 19, is installed already: nothing to do.'
+\echo 'This version of Holdfast, schema version 20, is installed already: nothing to do.'
 \endif
 \set ON_ERROR_STOP :holdfast_stop
 \set QUIET :holdfast_quiet

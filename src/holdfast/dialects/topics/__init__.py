@@ -11,7 +11,7 @@ BOOKS = (lifecycle.book, writing.book, reading.book, leases.book, work.book, wat
 
 DIALECT = Dialect(
     name="topics",
-    path="/v0",
+    paths=("/v0",),
     endpoints=tuple(endpoint for book in BOOKS for endpoint in book.endpoints),
     refuse=refuse,
 )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import partial
 from time import perf_counter
 from typing import Any
 
-from holdfast.client import BatchTooLargeError, Delivery, InvalidRequestError
+from holdfast.client import BatchTooLargeError, InvalidRequestError
 from holdfast.server.endpoint import CONSUME, Book, Call
 from holdfast.server.holdings import Outcome
-from holdfast.server.sse import GONE, while_there
+from holdfast.server.sse import GONE
 
 from .records import jobs
 from .requests import Ack, Claim, Extend, Nack
@@ -36,7 +35,10 @@ async def claim(call: Call[Claim]) -> object:
     started = perf_counter()
     await call.service.limit("claim", call.queue)
     waited = perf_counter() - started
-    claimed = await claimed_for(call)
+    asked = call.asked
+    claimed = await call.service.claimed(
+        call.request, call.queue, min(asked.max, MOST_JOBS), lease=lease(asked.lease_ms), consumer=asked.node
+    )
     if claimed is None:
         return GONE
     try:
@@ -53,17 +55,6 @@ async def claim(call: Call[Claim]) -> object:
         "ready": count.ready,
         "performance": performance(call, throttle_wait=waited),
     }
-
-
-async def claimed_for(call: Call[Claim]) -> list[Delivery] | None:
-    """What a node gets; None: it has gone meanwhile."""
-    asked = call.asked
-    claiming = call.service.desks.claim(
-        call.queue, min(asked.max, MOST_JOBS), lease=lease(asked.lease_ms), consumer=asked.node
-    )
-    if await call.service.configs.window(call.queue) == 0:
-        return await claiming
-    return await while_there(call.request, claiming, partial(call.service.give_back, call.queue))
 
 
 @book.add("POST", TOPIC + "/ack", CONSUME, body=Ack)

@@ -45,7 +45,7 @@ async def made(call: Call[Any], given: TopicConfig) -> configs.Config | None:
         )
     except QueueExistsError:
         created = False
-    call.service.configs.forget(call.queue)
+    call.service.configs.changed(call.queue)
     return config if created else None
 
 
@@ -68,7 +68,7 @@ async def put(call: Call[TopicConfig]) -> object:
     created = config is not None
     if config is None:
         config = await changed(call)
-        call.service.configs.forget(call.queue)
+        call.service.configs.changed(call.queue)
     document = {"topic": call.queue, "created": created, "config": config, "performance": performance(call)}
     return JsonResponse(document, 201 if created else 200)
 
@@ -163,5 +163,5 @@ def cursor_of(cursor: str | None) -> str:
 async def delete(call: Call[Dropping]) -> object:
     """Delete a topic and all that is in it; false: there was none."""
     deleted = await call.service.engine.drop_queue(call.queue, if_empty=call.asked.if_empty)
-    call.service.configs.forget(call.queue)
+    call.service.configs.changed(call.queue)
     return {"topic": call.queue, "deleted": deleted, "performance": performance(call)}

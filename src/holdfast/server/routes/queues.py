@@ -35,7 +35,7 @@ async def create_queue(call: Call[Config]) -> object:
     """Make a queue with a configuration; 201 if it was made, 200 if it was there with the same one."""
     require_dead_letter(call)
     created = await call.service.engine.create_queue(call.queue, as_jsonb(call.asked))
-    call.service.configs.forget(call.queue)
+    call.service.configs.changed(call.queue)
     return JsonResponse(ROUTES["create_queue"].answer.write(created), 201 if created else 200)
 
 
@@ -70,7 +70,7 @@ async def configure_queue(call: Call[Config]) -> object:
             # A change of nothing locks the queue: nobody else changes it between the look and the change.
             check_match(wanted, await call.service.engine.configured(connection, call.queue, "{}"))
         effective = await call.service.engine.configured(connection, call.queue, change)
-    call.service.configs.forget(call.queue)
+    call.service.configs.changed(call.queue)
     return JsonResponse(effective, headers={"ETag": etag(effective)})
 
 
@@ -92,12 +92,15 @@ async def drop_queue(call: Call[wire.DropQueue]) -> object:
     """
     wanted, if_empty = wanted_tags(call.request), call.asked.if_empty
     if wanted is None:
-        return await call.service.engine.drop_queue(call.queue, if_empty=if_empty)
+        dropped = await call.service.engine.drop_queue(call.queue, if_empty=if_empty)
+        call.service.configs.changed(call.queue)
+        return dropped
     check_match(wanted, (await info(call)).effective)
     async with call.service.engine.transaction() as connection:
         dropped = await call.service.engine.dropped(connection, call.queue, if_empty)
         # Nobody can change it any more, and whoever looks from outside still sees it.
         check_match(wanted, (await info(call)).effective)
+    call.service.configs.changed(call.queue)
     return dropped
 
 
@@ -122,7 +125,9 @@ async def purge(call: Call[wire.Purge]) -> object:
 @book.verb(ADMIN)
 async def configure_defaults(call: Call[Config]) -> object:
     """Change the defaults of all queues; answers with what is in force."""
-    return await call.service.engine.configure_defaults(as_jsonb(call.asked))
+    effective = await call.service.engine.configure_defaults(as_jsonb(call.asked))
+    call.service.configs.changed("")
+    return effective
 
 
 def as_jsonb(config: Config) -> Any:

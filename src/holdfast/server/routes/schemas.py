@@ -29,7 +29,7 @@ async def set_schema(call: Call[wire.SetSchema]) -> object:
         compatibility=asked.compatibility,
         expected_version=asked.expected_version,
     )
-    call.service.configs.forget(call.queue)
+    call.service.configs.changed(call.queue)
     return version
 
 
@@ -48,7 +48,7 @@ async def queue_schema(call: Call[None]) -> object:
 async def drop_schema(call: Call[None]) -> object:
     """Let payloads be anything; the versions are kept."""
     dropped = await call.service.engine.drop_schema(call.queue)
-    call.service.configs.forget(call.queue)
+    call.service.configs.changed(call.queue)
     return dropped
 
 
