@@ -428,6 +428,18 @@ def test_messages_and_claims_cross_doors(shop: Shop) -> None:
     assert shop.value("select settled from holdfast.ack($1, $2)", shop.queue, native[0][1]) == []
 
 
+def test_a_queue_that_was_made_natively_keeps_its_own_limit(shop: Shop) -> None:
+    for limit, shown in ((0, 2_147_483_647), (500, 500)):
+        config = Jsonb({"by_row": True, "max_deliveries": limit})
+        shop.queue = f"native-{limit}"
+        shop.rows("select holdfast.create_queue($1, $2)", shop.queue, config)
+
+        shop.enqueue(1)
+
+        assert shop.messages("max_attempts") == [shown]
+        assert len(shop.claim()) == 1
+
+
 # --- what is not in the contract
 
 

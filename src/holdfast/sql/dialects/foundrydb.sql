@@ -37,7 +37,8 @@ end $$;
 
 create or replace view mdb_queue.queues as
   select q.queue as name, extract(epoch from q.lease)::int as visibility_timeout_seconds,
-         coalesce(nullif(q.max_deliveries, 0), 2147483647) as max_attempts, q.dead_letter is not null as dlq_enabled, q.created_at
+         coalesce(nullif(q.max_deliveries, 0), 2147483647) as max_attempts,
+         q.dead_letter is not null as dlq_enabled, q.created_at
   from holdfast.row_queue q;
 comment on view mdb_queue.queues is 'The queues whose messages are rows';
 
@@ -82,10 +83,12 @@ comment on function mdb_queue._unsupported is 'Refuse what is not in the contrac
 create or replace function mdb_queue._check_message(message mdb_queue.messages, at timestamptz) returns void
 language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_most int := (select q.max_attempts from mdb_queue.queues q where q.name = message.queue_name);
 begin
   if num_nonnulls(message.id, nullif(message.attempt_count, 0), message.claimed_by, message.last_error, message.enqueued_at, message.claim_token) > 0 then
     perform mdb_queue._unsupported('a new message has no id, attempt_count, claimed_by, last_error, enqueued_at or claim_token yet');
-  elsif not exists (select from mdb_queue.queues q where q.name = message.queue_name) then
+  elsif v_most is null then
     raise exception 'queue "%" does not exist', left(message.queue_name, 200) using errcode = 'foreign_key_violation',
       hint = 'mdb_queue.queues lists those that do.';
   elsif message.payload is null then
@@ -93,9 +96,9 @@ begin
   elsif octet_length(message.payload::text) > 262144 then
     raise exception 'payload is too large' using errcode = 'check_violation',
       detail = format('It has %s bytes as text.', octet_length(message.payload::text)), hint = 'A payload has at most 262,144 bytes (256 KB).';
-  elsif message.max_attempts not between 1 and 100 then
+  elsif message.max_attempts not between 1 and 100 and message.max_attempts <> v_most then
     raise exception 'max_attempts is out of range' using errcode = 'check_violation',
-      detail = format('Got %s.', message.max_attempts), hint = 'max_attempts takes 1 to 100; null: what the queue says.';
+      detail = format('Got %s.', message.max_attempts), hint = 'max_attempts takes 1 to 100, or what the queue says, as null does.';
   elsif message.visible_at > at + interval '43200 s' then
     raise exception 'visible_at is too far ahead' using errcode = 'check_violation',
       detail = format('Got %s.', message.visible_at), hint = 'A message can be put off by 43,200 seconds at most.';
@@ -111,7 +114,7 @@ declare
 begin
   perform mdb_queue._check_message(new, v_now);
   new.visible_at := case when new.visible_at > v_now then new.visible_at end;
-  new.id := holdfast.send(new.queue_name, new.payload, deliver_at => new.visible_at, max_deliveries => new.max_attempts);
+  new.id := holdfast.send(new.queue_name, new.payload, deliver_at => new.visible_at, max_deliveries => nullif(new.max_attempts, 2147483647));
   new.attempt_count := 0;
   new.max_attempts := coalesce(new.max_attempts, (select q.max_attempts from mdb_queue.queues q where q.name = new.queue_name));
   new.enqueued_at := v_now;
