@@ -106,12 +106,24 @@ def test_a_key_reaches_its_topics_and_their_messages_alone(serve: Serve, engine:
             ("POST", "/messages", {"topic": "theirs", "payload": "eA=="}),
             ("POST", "/messages/dequeue", {"topic": "theirs"}),
             ("GET", "/messages?topic=theirs", None),
-            ("POST", f"/messages/{foreign}/ack", None),
             ("POST", "/topics/theirs/purge", {}),
             ("PUT", "/admin/settings", {}),
         ):
             text = mine.refused(method, path, body, status=403)
             assert text.startswith("this key may not do that"), path
+        # Ids can be guessed: nobody learns by one what there is elsewhere.
+        nothing = "00000000-0000-8000-846f-6c6466617374"
+        for verb in ("ack", "nack", "requeue"):
+            for id in (foreign, nothing):
+                text = mine.refused("POST", f"/messages/{id}/{verb}", status=404)
+                assert text == f"message {id} does not exist"
+        for _ in range(2):
+            admin.nack(foreign)
+            admin.dequeue("theirs")
+        admin.nack(foreign)
+        text = mine.refused("POST", f"/messages/{foreign}/requeue", status=404)
+        assert text == f"message {foreign} does not exist"
+        admin.requeue(foreign)
         assert [item["id"] for item in mine.ok("GET", "/messages")["items"]] == [own]
         assert {one["topic"] for one in mine.ok("GET", "/stats")["topics"]} == {"mine"}
         admin.configure("theirs", max_retries=1)
@@ -297,12 +309,38 @@ def test_other_paths_and_methods_are_refused_in_the_shape_of_the_dialect(queue_t
     assert text == "the path does not take this method. It takes GET, HEAD, OPTIONS, POST"
 
 
+def test_what_only_says_that_it_is_a_topic_stops_no_reaper_and_no_settings(
+    queue_ti: QueueTi, holdfast: Holdfast, name: str
+) -> None:
+    pretending: dict[str, Any] = {"annotations": {"queue-ti": {}}}
+    holdfast.create_queue(name, {"kind": "log", **pretending})
+    holdfast.create_queue("x" * 200, pretending)  # its dead-letter topic could have no name
+
+    for reaper in ("expiry", "delete"):
+        queue_ti.ok("POST", f"/admin/{reaper}-reaper/run")
+    queue_ti.set(max_retries=3)
+
+
+def test_dead_letters_may_lie_in_a_log(queue_ti: QueueTi, holdfast: Holdfast, name: str) -> None:
+    holdfast.create_queue(f"{name}.dlq", {"kind": "log"})
+    holdfast.create_queue(name)
+    queue_ti.configure(name, max_retries=1)
+    queue_ti.configure(name)
+    queue_ti.set(max_retries=3)
+    id = queue_ti.send(name, "x")
+    queue_ti.fail(name, 3)
+
+    queue_ti.requeue(id)
+
+    assert queue_ti.item(name)["id"] == id
+
+
 def test_a_log_is_no_topic_here(queue_ti: QueueTi, holdfast: Holdfast, name: str) -> None:
     holdfast.create_queue(name, {"kind": "log"})
 
     queue_ti.refused("POST", "/messages", {"topic": name, "payload": "eA=="}, status=409)
     queue_ti.refused("POST", "/messages/dequeue", {"topic": name}, status=409)
-    queue_ti.refused("PUT", f"/topic-configs/{name}", {}, status=400)
+    queue_ti.refused("PUT", f"/topic-configs/{name}", {}, status=409)
     queue_ti.refused("POST", f"/topics/{name}/purge", {}, status=409)
     assert queue_ti.items(name) == []
 

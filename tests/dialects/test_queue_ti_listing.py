@@ -164,7 +164,18 @@ def test_what_was_sent_natively_is_listed_too(queue_ti: QueueTi, holdfast: Holdf
 
 @pytest.mark.parametrize(
     "origin",
-    [5, [], {"root_id": "x"}, {"root_id": -1}, {"queue": 5, "died_at": "x"}, {"queue": "q"}],
+    [
+        5,
+        [],
+        {"root_id": "x"},
+        {"root_id": -1},
+        {"root_id": True},
+        {"root_id": 2**63},
+        {"queue": 5, "died_at": "x"},
+        {"queue": "q"},
+        {"queue": "q", "died_at": "0001-01-01T00:00:00+14:00"},
+        {"enqueued_at": "9999-12-31T23:59:59-14:00"},
+    ],
 )
 def test_an_origin_that_somebody_has_written_is_listed_as_none(
     queue_ti: QueueTi, module_url: str, name: str, origin: Any

@@ -75,3 +75,11 @@ def test_what_is_no_schema_is_refused_and_makes_no_topic(
     queue_ti.refused("PUT", f"/topic-schemas/{name}", body, status=400)
 
     assert name not in {info.queue for info in holdfast.queues()}
+
+
+@pytest.mark.parametrize("number", ["1e999", "1" * 5000])
+def test_a_number_that_nothing_can_hold_is_no_schema(queue_ti: QueueTi, name: str, number: str) -> None:
+    body = f'{{"schema_json": {number}}}'.encode()
+    headers = {"content-type": "application/json"}
+
+    queue_ti.refused("PUT", f"/topic-schemas/{name}", status=400, content=body, headers=headers)

@@ -3,7 +3,7 @@
 1. A message is found by its own id as long as it never moved, in whatever queue and state.
 2. Once it has moved it is found by its first id, and by no other.
 3. One that has ended is found with how it ended, if it was kept.
-4. A living one wins over those that have ended; of several of a kind the latest is found.
+4. A living one wins over those that have ended, one in flight over others; of several of a kind the latest.
 """
 
 from __future__ import annotations
@@ -89,9 +89,11 @@ def test_a_living_one_wins_and_of_several_the_latest(engine: Engine) -> None:
 
     assert place(engine, root) == ("q", copies[1], "ready")
     (row,) = engine.claim(1)
-    assert place(engine, root) == ("q", copies[1], "ready")
-    engine.settle("ack", engine.claim_one()["token"])
     assert (row["id"], place(engine, root)) == (copies[0], ("q", copies[0], "in_flight"))
+    token = engine.claim_one()["token"]
+    assert place(engine, root) == ("q", copies[1], "in_flight")
+    engine.settle("ack", token)
+    assert place(engine, root) == ("q", copies[0], "in_flight")
     engine.at(T0 + 9 * SECOND)
     engine.settle("ack", row["token"])
 
@@ -110,4 +112,8 @@ def test_an_origin_without_a_number_does_not_hide_a_message(queue: Engine) -> No
     (row,) = queue.rows("browse", queue="q", limit=1)
     assert found(queue, 17) == [(17, "q", row["id"] + 1, "ready")]
     assert found(queue, row["id"]) == [(row["id"], "q", row["id"], "ready")]
+    queue.conn.execute("select holdfast.configure_queue('q', '{\"max_deliveries\": 1}')")
+    for delivery in queue.claim(2):
+        queue.settle("nack", delivery["token"], [delivery["id"]])  # it moves all the same
+    assert [place(queue, root)[2] for root in (17, row["id"])] == ["dead", "dead"]
     assert queue.rows("whereabouts", ids=[]) == queue.rows("whereabouts", ids=None) == []

@@ -401,6 +401,37 @@ async def test_what_makes_no_sense_is_passed_over(
     assert await tier_of(service).look("orders") is not None  # it is no failure of Redis
 
 
+@pytest.mark.parametrize("says", [b":many\r\n", b"*2\r\n:1\r\n:2\r\n", b"$-5\r\n", b"HTTP/1.1 400\r\n\r\n"])
+async def test_what_is_no_redis_fails_no_request(orders: Conn, database_url: str, says: bytes) -> None:
+    asked = asyncio.Event()
+    talks: set[asyncio.Task[None] | None] = set()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talks.add(asyncio.current_task())
+        while request := await reader.read(65_536):
+            if b"SUBSCRIBE" in request:
+                writer.write(b"*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n")
+            elif b"PING" in request:
+                writer.write(b"*2\r\n$4\r\npong\r\n$0\r\n\r\n")
+            elif b"EVAL" in request and b"PUBLISH" not in request:
+                asked.set()
+                writer.write(says)
+            else:
+                writer.write(b"+OK\r\n" * (1 + request.count(b"\r\n*")))
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as place:
+        url = "redis://127.0.0.1:{1}".format(*place.sockets[0].getsockname())
+        settings = Settings(database_url=database_url, upkeep=0, listen=False, redis_url=url)
+        async with Service(settings).running() as service, asyncio.timeout(20):
+            while not asked.is_set():
+                service.configs.forget("")
+                assert await colour(service) == "red"
+                await asyncio.sleep(0.01)
+        await asyncio.wait_for(asyncio.gather(*(task for task in talks if task)), 20)
+
+
 # --- 7. two databases -----------------------------------------------------------------------------
 
 

@@ -93,6 +93,23 @@ async def test_two_servers_run_a_job_once_for_each_tick(
     assert stored(diary) == ("@every 60 s", T0 + 61 * MINUTE)
 
 
+async def test_a_clock_that_is_set_back_leaves_no_job_waiting_for_what_it_said(
+    diary: Conn, open_service: OpenService
+) -> None:
+    server = await open_service(mine := replace(job("it", 0), every=None), listen=False)
+    at(diary, T0 + timedelta(days=3650))
+    diary.execute("select holdfast.set_schedule(%s, '@every 60 s', holdfast.now())", [JOB])
+    await server.ticks.run_once(mine)
+    await written(diary, *[("it", "began"), ("it", "ended")])
+
+    at(diary, T0)
+    await server.ticks.run_once(mine)
+    moved = stored(diary)
+    await server.ticks.run_once(mine)
+
+    assert moved == stored(diary) == ("@every 60 s", T0 + MINUTE)
+
+
 async def test_a_server_that_starts_again_keeps_the_tick(diary: Conn, open_service: OpenService) -> None:
     mine = job("it", 0)
     diary.execute("select holdfast.set_schedule(%s, '@every 60 s', %s)", [JOB, T0 + MINUTE / 2])
@@ -207,11 +224,13 @@ async def test_a_failure_is_told_once_and_the_job_goes_on_at_its_next_tick(
     assert tried == [0, 1, 2]
 
 
+# SQL counts the fields, and that is all.
+@pytest.mark.parametrize("cron", ["61 * * * *", "@every 99999999999999 s"])
 async def test_a_schedule_that_says_nothing_is_told(
-    diary: Conn, open_service: OpenService, caplog: pytest.LogCaptureFixture
+    diary: Conn, open_service: OpenService, caplog: pytest.LogCaptureFixture, cron: str
 ) -> None:
     caplog.set_level(logging.WARNING, logger="holdfast.server")
-    diary.execute("select holdfast.set_schedule(%s, '61 * * * *', %s)", [JOB, T0])  # SQL counts the fields
+    diary.execute("select holdfast.set_schedule(%s, %s, %s)", [JOB, cron, T0])
 
     server = await open_service(mine := by_cron(), listen=False)
     for _ in range(2):

@@ -14,7 +14,7 @@ from .sends import as_tuples
 
 OF_QUEUES = (
     b"select i.queue, i.effective -> 'annotations' from holdfast.queues() i "
-    b"where i.effective -> 'annotations' ? %s order by i.queue"
+    b"where i.effective -> 'annotations' ? %s and i.effective ->> 'kind' = 'queue' order by i.queue"
 )
 # What a queue does not say itself, it has from the defaults.
 OF_DEFAULTS = (
@@ -32,7 +32,7 @@ class Annotations:
     async def of_queues(
         self, name: str, connection: AsyncConnection[Any] | None = None
     ) -> dict[str, dict[str, Any]]:
-        """All annotations of the queues that have this one; connection: of a transaction to look from."""
+        """All annotations of the queues, not logs, that have this one; connection: of a transaction."""
         if connection is not None:
             rows = await run(connection, OF_QUEUES, [name], as_tuples, as_it_is)
         else:

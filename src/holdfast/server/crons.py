@@ -39,11 +39,11 @@ def checked(cron: str) -> str:
 
 def next_tick(schedule: str, now: datetime) -> datetime:
     """The first tick after a time; however many were missed before it, they are one."""
-    if pause := EVERY.fullmatch(schedule):
-        return now + timedelta(seconds=float(pause[1]))
     try:
+        if pause := EVERY.fullmatch(schedule):
+            return now + timedelta(seconds=float(pause[1]))
         tick: datetime = croniter(checked(schedule), now.astimezone(UTC), ret_type=datetime).get_next()
-    except CroniterBadDateError:
+    except (CroniterBadDateError, OverflowError):
         raise refused(schedule, "It never comes.") from None
     except CroniterError as error:
         raise refused(schedule, f"{error}.") from error

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import msgspec
 from msgspec import Raw
@@ -13,6 +14,8 @@ from holdfast.client._rows import record
 
 from .engine import Engine
 
+LARGEST_ID = 2**63 - 1
+ROOT = re.compile("[1-9][0-9]{0,18}")  # as text, which it may be in what others have written
 LOOK = b"select e.* from unnest(%s::bigint[]) i(id), lateral holdfast.message(%s, i.id) e"
 
 
@@ -35,9 +38,16 @@ class Entries:
         if found is None or found.origin is None:
             return id
         origin = msgspec.json.decode(cast(Raw, found.origin))
-        root = origin.get("root_id") if isinstance(origin, dict) else None
-        return root if isinstance(root, int) else id
+        return root_in(origin if isinstance(origin, dict) else {}, id)
 
     async def failures_of(self, queue: str, ids: Sequence[int]) -> dict[int, int]:
         """How often each of these messages has failed."""
         return {id: entry.failures for id, entry in (await self.of(queue, ids)).items()}
+
+
+def root_in(origin: Mapping[str, Any], id: int) -> int:
+    """The first id of a message, as the engine finds it in an origin; its own id where that is none."""
+    root = origin.get("root_id")
+    if isinstance(root, bool) or not isinstance(root, int | str) or not ROOT.fullmatch(str(root)):
+        return id
+    return int(root) if int(root) <= LARGEST_ID else id

@@ -14,14 +14,10 @@ from time import monotonic
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import psycopg
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
-
-from holdfast.client import HoldfastError
 
 from .trouble import said
 
@@ -34,7 +30,6 @@ MOST_CONNECTIONS = 64
 MISSED = b""  # instead of a message: some may have been missed
 SCHEMES = ("redis", "rediss", "unix")
 OPTIONS = {"db", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
-TROUBLE = (RedisError, OSError, TimeoutError)
 
 Argument = str | bytes | int
 Begin = Callable[[], Awaitable[str]]
@@ -87,7 +82,8 @@ class RedisLink:
             return None
         try:
             return await self.ask(script, keys, arguments, patient=False)
-        except TROUBLE as error:
+        # What is no Redis may say anything, which its client meets with errors of all kinds.
+        except Exception as error:
             self.is_up = False
             self._trouble = error
             return None
@@ -111,7 +107,7 @@ class RedisLink:
             since = monotonic()
             try:
                 await self._listen(begin, heard)
-            except (*TROUBLE, HoldfastError, psycopg.Error) as error:
+            except Exception as error:  # of the database too
                 self._end(error)
             if monotonic() - since > STEADY_SECONDS:
                 pause = FIRST_PAUSE_SECONDS
@@ -158,5 +154,5 @@ class RedisLink:
         """Let go of all connections."""
         self.is_up = False
         for client in (self._redis, self._ears):
-            with suppress(*TROUBLE):
+            with suppress(Exception):
                 await client.aclose()

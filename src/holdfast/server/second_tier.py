@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from time import monotonic
+from typing import Any
 from uuid import uuid4
 
 from holdfast.client._rows import scalar
@@ -88,6 +89,11 @@ class Change:
     at: float = field(default_factory=monotonic)
 
 
+def is_found(answer: Any) -> bool:
+    """Whether this is what the script returns: a Redis may be something else by now."""
+    return isinstance(answer, list) and [type(part) for part in answer] == [bytes, bytes, int, bytes]
+
+
 class SecondTier:
     """Entries by queue, as bytes that only their owner understands."""
 
@@ -114,7 +120,7 @@ class SecondTier:
         since = monotonic()
         tokens: list[Argument] = [uuid4().hex, TOKEN_SECONDS, ERA_SECONDS]
         answer = await self._link.call(LOOK, self._keys(queue), tokens)
-        if answer is None or self._is_changing(queue):
+        if not is_found(answer) or self._is_changing(queue):
             return None
         generation, era, left, stored = answer
         return Place(generation, era, since).found(stored, left / 1000)

@@ -133,6 +133,10 @@ class Ticks:
         try:
             schedule = await self._schedule(job)
             now = await self._service.engine.now()
+            if schedule is not None and schedule.last_at is not None and schedule.last_at > now:
+                # The clock has been set back; the next tick was counted from what it said before.
+                await self.schedules.put(schedule.name, schedule.cron)
+                schedule = await self._schedule(job)
             due_in = LOOK_SECONDS if schedule is None else (schedule.next_at - now).total_seconds()
             ours = schedule is not None and due_in <= 0 and await self.schedules.take(schedule, now)
         except (HoldfastError, psycopg.Error) as error:

@@ -6128,7 +6128,7 @@ begin
   insert into holdfast.message (id, queue_id, enqueued_at, payload, body, content_type, headers, tag, correlation_id, last_error, row_of, origin)
   select nextval(v_ids), v_grave.id, at, g.payload, g.body, g.content_type, g.headers, g.tag, g.correlation_id, g.last_error, v_grave.row_of,
          jsonb_strip_nulls(jsonb_build_object(
-           'queue', queue.name, 'id', g.id, 'root_id', coalesce((g.origin ->> 'root_id')::bigint, g.id),
+           'queue', queue.name, 'id', g.id, 'root_id', holdfast._root_id(g.id, g.origin),
            'deliveries', g.deliveries, 'failures', coalesce(g.failures, 0), 'error', g.last_error, 'priority', l.priority,
            'key', g.key, 'idempotency_key', g.idempotency_key, 'ordering_key', nullif(g.ordering_key, ''),
            'max_deliveries', g.max_deliveries,
@@ -7351,7 +7351,7 @@ begin
       select n.resent_id, target.id, at, at + target.ttl, n.payload, n.body, n.content_type, n.headers, n.tag, n.correlation_id,
              n.max_deliveries, case when target.ordering = 'strict' then '' end, n.resent_no, target.row_of,
              coalesce(n.origin, '{}') || jsonb_strip_nulls(jsonb_build_object(
-               'queue', queue.name, 'id', n.id, 'root_id', coalesce((n.origin ->> 'root_id')::bigint, n.id), 'outcome', n.outcome,
+               'queue', queue.name, 'id', n.id, 'root_id', holdfast._root_id(n.id, n.origin), 'outcome', n.outcome,
                'ended_at', n.ended_at, 'enqueued_at', n.enqueued_at, 'deliveries', n.deliveries, 'priority', n.priority, 'key', n.key,
                'ordering_key', nullif(n.ordering_key, ''), 'replays', coalesce((n.origin ->> 'replays')::int, 0) + 1, 'replayed_at', at))
       from numbered n
@@ -7814,22 +7814,22 @@ create or replace function holdfast._root_id(id bigint, origin jsonb) returns bi
               else id end;
 comment on function holdfast._root_id is 'The first id of a message: that of its origin, or its own';
 
-create or replace function holdfast._living(roots bigint[])
-returns table (root_id bigint, id bigint, queue_id int, due_at timestamptz, came_from text) language plpgsql stable
+create or replace function holdfast._living_copies(roots bigint[])
+returns table (root_id bigint, id bigint, queue_id int, enqueued_at timestamptz, due_at timestamptz, came_from text) language plpgsql stable
 as $$
 begin
   return query
-    select r.id, m.id, m.queue_id, m.due_at, m.came_from
-    from unnest(_living.roots) r(id) cross join lateral (
-      select m.id, m.queue_id, m.due_at, m.came_from from (
+    select r.id, m.id, m.queue_id, m.enqueued_at, m.due_at, m.came_from
+    from unnest(_living_copies.roots) r(id) cross join lateral (
+      select m.id, m.queue_id, m.enqueued_at, m.due_at, m.came_from from (
         (select o.id, o.queue_id, o.due_at, o.enqueued_at, o.origin ->> 'queue' as came_from
          from holdfast.message o where o.id = r.id and holdfast._root_id(o.id, o.origin) = r.id)
         union all
         (select c.id, c.queue_id, c.due_at, c.enqueued_at, c.origin ->> 'queue'
          from holdfast.message c where c.origin ? 'root_id' and c.origin ->> 'root_id' = r.id::text)) m
-      order by m.enqueued_at desc, m.id desc limit 1) m;
+      order by m.enqueued_at desc, m.id desc limit 100) m;
 end $$;
-comment on function holdfast._living is 'The living messages with these first ids; of several with one the latest';
+comment on function holdfast._living_copies is 'The living messages with these first ids; of many with one the latest';
 
 create or replace function holdfast._ended(roots bigint[])
 returns table (root_id bigint, id bigint, queue text, outcome text) language plpgsql stable
@@ -7859,10 +7859,13 @@ declare
   v_roots bigint[] := array(select distinct i from unnest(whereabouts.ids) i where i is not null);
 begin
   return query
-    with living as materialized (
-      select l.* from holdfast._living(v_roots) l
+    with copies as materialized (
+      select l.* from holdfast._living_copies(v_roots) l
     ), held as materialized (
-      select h.id from holdfast._holders(array(select l.id from living l)) h
+      select h.id from holdfast._holders(array(select c.id from copies c)) h
+    ), living as materialized (
+      -- Whoever holds one has to be able to settle it, also where another was sent after it.
+      select distinct on (c.root_id) c.* from copies c order by c.root_id, c.id in (select h.id from held h) desc, c.enqueued_at desc, c.id desc
     )
     select l.root_id, q.name, l.id,
            case when l.id not in (select h.id from held h)
@@ -7875,7 +7878,7 @@ begin
     order by 1;
 end $$;
 comment on function holdfast.whereabouts is
-  'Where messages are now that are known by their first ids: the queue, the id they have there, and their state, or how they ended. A living one wins, of several the latest';
+  'Where messages are now that are known by their first ids: the queue, the id they have there, and their state, or how they ended. A living one wins, of several one that is in flight, else the latest';
 
 create or replace function holdfast._most_offset() returns int language sql immutable
   return 1000000;
@@ -9121,6 +9124,8 @@ comment on function holdfast._check_tick is 'Refuse a next tick that is none';
 create or replace function holdfast.set_schedule(name text, cron text, next_at timestamptz) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_now timestamptz := holdfast.now();
 begin
   perform holdfast._check_job(set_schedule.name);
   if (length(set_schedule.cron) <= 100 and set_schedule.cron ~ '^([-0-9A-Za-z*,/#]+( [-0-9A-Za-z*,/#]+){4}|@every [0-9]+(\.[0-9]+)? s)$') is not true then
@@ -9128,10 +9133,13 @@ begin
       'cron takes five fields with single spaces between them, as in ''30 4 * * *'': minute, hour, day of month, month, day of week; or ''@every 60 s''.');
   end if;
   perform holdfast._check_tick(set_schedule.next_at, timestamptz 'epoch');
-  -- The same again leaves a tick that is due to be taken.
+  -- The same again leaves a tick that is due to be taken. But where one was taken in the future, the clock has been set back since:
+  -- the tick after it may be years ahead.
   insert into holdfast.schedule as s (name, cron, next_at)
   values (set_schedule.name, set_schedule.cron, set_schedule.next_at)
-  on conflict on constraint schedule_pkey do update set cron = excluded.cron, next_at = excluded.next_at where s.cron <> excluded.cron;
+  on conflict on constraint schedule_pkey do update
+    set cron = excluded.cron, next_at = excluded.next_at, last_at = case when s.last_at <= v_now then s.last_at end
+    where s.cron <> excluded.cron or s.last_at > v_now;
   if found then
     perform pg_notify('holdfast_schedule', set_schedule.name);
   end if;
@@ -10211,7 +10219,7 @@ create or replace view holdfast.ended as
               holdfast._field(m.headers), holdfast._field(m.payload), coalesce(encode(sha256(m.body), 'hex'), ''),
               holdfast._field(m.last_error), holdfast._field(m.origin)), 'UTF8')), 'hex'), 15))::bit(64)::bigint as checksum
   from (
-    select a.id, coalesce((a.origin ->> 'root_id')::bigint, a.id) as root_id, a.outcome,
+    select a.id, holdfast._root_id(a.id, a.origin) as root_id, a.outcome,
            (select l.priority::int from holdfast.lane l where l.id = a.id >> 40) as priority, a.enqueued_at, a.claimed_at, a.ended_at,
            a.expires_at, a.consumer, coalesce(a.deliveries, 0) as deliveries, coalesce(a.failures, 0) as failures, a.max_deliveries, a.tag,
            a.correlation_id::text, a.key, a.idempotency_key, a.ordering_key, a.order_no, a.content_type, a.headers::text, a.payload::text,
@@ -10870,7 +10878,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '0a423a6f47d43060a739da2c6415d5821bbc873026349c6650959059f7ec9804', false);
+values (0, 'functions', '41e803aabf4232837dfd362de3a52df83f3254ab9889d8968c6d1df46ba5ddce', false);
 \else
 do $install$
 begin
@@ -10897,7 +10905,7 @@ begin
             (18, '6fc7de9033e787267cdf7aa89d0f3518e8154b7aa590880ff50b3395aa772940'),
             (19, 'e28c384f80a951b59f733e9c7487c09031c6350771a4129d2242fb5074ff90dd'),
             (20, '6ebdb59d50bac18e6f6fc2fd9661ba0a16555668e522cd4a1806c04b46805dbb'),
-            (0, '0a423a6f47d43060a739da2c6415d5821bbc873026349c6650959059f7ec9804')
+            (0, '41e803aabf4232837dfd362de3a52df83f3254ab9889d8968c6d1df46ba5ddce')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holdfast.client import Delivery, QueueNotFoundError
+from holdfast.client import Delivery, MessageNotFoundError, QueueNotFoundError
 from holdfast.server.endpoint import CONSUME, SEND, Book, Call
 from holdfast.server.places import Place
 from holdfast.server.sse import GONE
@@ -74,6 +74,8 @@ async def nack(call: Call[Nack]) -> object:
 async def settled(call: Call[Any], verb: str, *options: timedelta | str | None) -> Response:
     """Settle the message of a path, whoever holds it."""
     place, service = await place_of(call), call.service
+    if not call.caller.reaches(place.queue):
+        raise no_such(call)
     concern(call, CONSUME, place.queue)
     await service.limit("settle", place.queue)
     (seq,) = await service.numbers.of(place.queue, [place.id])
@@ -91,8 +93,13 @@ async def place_of(call: Call[Any]) -> Place:
     root = id_of(call.part("id"))
     place = None if root is None else await call.service.places.of(root)
     if place is None:
-        raise not_there(call.part("id"), "does not exist")
+        raise no_such(call)
     return place
+
+
+def no_such(call: Call[Any]) -> MessageNotFoundError:
+    """There is no message of this id, or none that the caller may know of: ids can be guessed."""
+    return not_there(call.part("id"), "does not exist")
 
 
 @book.add("POST", MESSAGE + "/requeue", SEND, anywhere=True)
@@ -101,7 +108,10 @@ async def requeue(call: Call[None]) -> object:
     place, service = await place_of(call), call.service
     entry = (await service.entries.of(place.queue, [place.id])).get(place.id)
     origin = {} if entry is None else origin_of(entry)
-    if entry is None or entry.ended_at is not None or not is_dead(origin):
+    dead = entry is not None and entry.ended_at is None and is_dead(origin)
+    if not call.caller.reaches(origin["queue"] if dead else place.queue):
+        raise no_such(call)
+    if not dead:
         raise not_there(call.part("id"), "is not in a dead-letter topic")
     concern(call, SEND, origin["queue"])
     if not await service.engine.redrive(origin["queue"], [place.id]):

@@ -43,7 +43,12 @@ async def ensure(call: Call[Any], topic: str) -> None:
             )
         await make(call.service, topic)
     elif kind != "queue":
-        raise NotAQueueError("QH602", f'"{topic}" is a log, and no topic of this API')
+        raise is_log(topic)
+
+
+def is_log(topic: str) -> NotAQueueError:
+    """The refusal of a log."""
+    return NotAQueueError("QH602", f'"{topic}" is a log, and no topic of this API')
 
 
 def refuse_reserved(topic: str) -> None:
@@ -57,16 +62,24 @@ def refuse_reserved(topic: str) -> None:
 def check_topic(topic: str) -> None:
     """Refuse a name that no topic can have: its dead-letter topic has to have one too."""
     check_name(topic)
-    if len(topic) > LONGEST_TOPIC:
+    if not fits(topic):
         raise InvalidQueueNameError(
             "QH103", "invalid topic name", f"It has {len(topic)} characters, and takes 1 to {LONGEST_TOPIC}."
         )
 
 
+def fits(name: str) -> bool:
+    """Whether a queue can be a topic, as far as its name goes."""
+    return is_grave(name) or len(name) <= LONGEST_TOPIC
+
+
 async def made_or_there(service: Service, topic: str) -> None:
     """Make a topic unless it is there."""
-    if (await service.configs.of(topic)).kind is None:
+    kind = (await service.configs.of(topic)).kind
+    if kind is None:
         await make(service, topic)
+    elif kind != "queue":
+        raise is_log(topic)
 
 
 async def make(service: Service, topic: str) -> None:
@@ -116,9 +129,11 @@ async def adjusted(
 
 
 async def make_grave(service: Service, grave: str) -> None:
-    """Make a dead-letter topic of what is there by that name, or of nothing."""
-    known = (await service.configs.of(grave)).annotations
-    if configs.ANNOTATION not in known and not await make_queue(service, grave):
+    """Make a dead-letter topic of what is there by that name, or of nothing; a log stays one."""
+    known = await service.configs.of(grave)
+    if known.kind == "log" or configs.ANNOTATION in known.annotations:
+        return
+    if not await make_queue(service, grave):
         await adjust(service, grave, None)
 
 

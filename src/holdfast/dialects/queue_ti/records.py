@@ -14,9 +14,10 @@ from msgspec import Raw
 
 from holdfast.client import Delivery, Entry
 from holdfast.server.contents import Content
+from holdfast.server.entries import root_in
 
 from . import configs
-from .ids import LARGEST, uuid_of
+from .ids import uuid_of
 from .values import as_base64, as_time, at, at_text, is_grave
 
 MOVED = ("died_at", "redriven_at", "replayed_at")
@@ -48,12 +49,6 @@ def is_dead(origin: Document) -> bool:
     return isinstance(origin.get("queue"), str) and at_text(origin.get("died_at")) is not None
 
 
-def root_of(found: Delivery | Entry, origin: Document) -> int:
-    """The first id of a message."""
-    root = origin.get("root_id")
-    return root if isinstance(root, int) and 0 <= root <= LARGEST else found.id
-
-
 def payload_of(found: Delivery | Entry) -> str:
     """What is in a message."""
     return as_base64(found.body if found.body is not None else bytes(found.payload))
@@ -64,7 +59,7 @@ def shared(found: Delivery | Entry, annotations: Mapping[str, Any], failures: in
     origin = origin_of(found)
     dead = is_dead(origin)
     return {
-        "id": uuid_of(root_of(found, origin)),
+        "id": uuid_of(root_in(origin, found.id)),
         "topic": found.queue,
         "payload": payload_of(found),
         "metadata": found.headers,

@@ -39,8 +39,8 @@ async def put_schema(call: Call[TopicSchema]) -> object:
 
 def definition_in(given: Raw) -> Any:
     """The schema in a request: JSON, or text that is."""
-    value = msgspec.json.decode(given)
     try:
+        value = msgspec.json.decode(given)
         return msgspec.json.decode(value) if isinstance(value, str) else value
     except (msgspec.DecodeError, RecursionError) as error:
         raise refused("schema_json", f"It is not JSON: {error}.") from error

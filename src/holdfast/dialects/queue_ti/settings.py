@@ -11,7 +11,7 @@ from holdfast.server.endpoint import ADMIN, Book, Call
 from holdfast.server.service import Service
 
 from . import configs
-from .lifecycle import make_grave
+from .lifecycle import fits, make_grave
 from .requests import Settings
 
 SETTINGS = "/api/admin/settings"
@@ -52,6 +52,8 @@ async def configure_all(service: Service, connection: Any, settings: Settings) -
     told = []
     every = await service.annotations.of_queues(configs.ANNOTATION, connection)
     for topic, kept in every.items():
+        if not fits(topic):
+            continue
         config = configs.for_engine(topic, configs.own(kept), settings)
         await service.engine.configured(connection, topic, encode(config).decode())
         told.append(config)

@@ -36,9 +36,9 @@ def as_time(text: object) -> datetime | None:
     """A point in time as the database writes it into JSON; None: it is none."""
     try:
         time = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
+        return None if time is None or time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return None if time is None or time.tzinfo is None else time
 
 
 def at_text(text: object) -> str | None:

@@ -39,7 +39,7 @@ begin
   insert into holdfast.message (id, queue_id, enqueued_at, payload, body, content_type, headers, tag, correlation_id, last_error, row_of, origin)
   select nextval(v_ids), v_grave.id, at, g.payload, g.body, g.content_type, g.headers, g.tag, g.correlation_id, g.last_error, v_grave.row_of,
          jsonb_strip_nulls(jsonb_build_object(
-           'queue', queue.name, 'id', g.id, 'root_id', coalesce((g.origin ->> 'root_id')::bigint, g.id),
+           'queue', queue.name, 'id', g.id, 'root_id', holdfast._root_id(g.id, g.origin),
            'deliveries', g.deliveries, 'failures', coalesce(g.failures, 0), 'error', g.last_error, 'priority', l.priority,
            'key', g.key, 'idempotency_key', g.idempotency_key, 'ordering_key', nullif(g.ordering_key, ''),
            'max_deliveries', g.max_deliveries,

@@ -90,7 +90,7 @@ begin
       select n.resent_id, target.id, at, at + target.ttl, n.payload, n.body, n.content_type, n.headers, n.tag, n.correlation_id,
              n.max_deliveries, case when target.ordering = 'strict' then '' end, n.resent_no, target.row_of,
              coalesce(n.origin, '{}') || jsonb_strip_nulls(jsonb_build_object(
-               'queue', queue.name, 'id', n.id, 'root_id', coalesce((n.origin ->> 'root_id')::bigint, n.id), 'outcome', n.outcome,
+               'queue', queue.name, 'id', n.id, 'root_id', holdfast._root_id(n.id, n.origin), 'outcome', n.outcome,
                'ended_at', n.ended_at, 'enqueued_at', n.enqueued_at, 'deliveries', n.deliveries, 'priority', n.priority, 'key', n.key,
                'ordering_key', nullif(n.ordering_key, ''), 'replays', coalesce((n.origin ->> 'replays')::int, 0) + 1, 'replayed_at', at))
       from numbered n

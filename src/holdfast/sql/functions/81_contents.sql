@@ -18,22 +18,22 @@ create or replace function holdfast._root_id(id bigint, origin jsonb) returns bi
               else id end;
 comment on function holdfast._root_id is 'The first id of a message: that of its origin, or its own';
 
-create or replace function holdfast._living(roots bigint[])
-returns table (root_id bigint, id bigint, queue_id int, due_at timestamptz, came_from text) language plpgsql stable
+create or replace function holdfast._living_copies(roots bigint[])
+returns table (root_id bigint, id bigint, queue_id int, enqueued_at timestamptz, due_at timestamptz, came_from text) language plpgsql stable
 as $$
 begin
   return query
-    select r.id, m.id, m.queue_id, m.due_at, m.came_from
-    from unnest(_living.roots) r(id) cross join lateral (
-      select m.id, m.queue_id, m.due_at, m.came_from from (
+    select r.id, m.id, m.queue_id, m.enqueued_at, m.due_at, m.came_from
+    from unnest(_living_copies.roots) r(id) cross join lateral (
+      select m.id, m.queue_id, m.enqueued_at, m.due_at, m.came_from from (
         (select o.id, o.queue_id, o.due_at, o.enqueued_at, o.origin ->> 'queue' as came_from
          from holdfast.message o where o.id = r.id and holdfast._root_id(o.id, o.origin) = r.id)
         union all
         (select c.id, c.queue_id, c.due_at, c.enqueued_at, c.origin ->> 'queue'
          from holdfast.message c where c.origin ? 'root_id' and c.origin ->> 'root_id' = r.id::text)) m
-      order by m.enqueued_at desc, m.id desc limit 1) m;
+      order by m.enqueued_at desc, m.id desc limit 100) m;
 end $$;
-comment on function holdfast._living is 'The living messages with these first ids; of several with one the latest';
+comment on function holdfast._living_copies is 'The living messages with these first ids; of many with one the latest';
 
 create or replace function holdfast._ended(roots bigint[])
 returns table (root_id bigint, id bigint, queue text, outcome text) language plpgsql stable
@@ -63,10 +63,13 @@ declare
   v_roots bigint[] := array(select distinct i from unnest(whereabouts.ids) i where i is not null);
 begin
   return query
-    with living as materialized (
-      select l.* from holdfast._living(v_roots) l
+    with copies as materialized (
+      select l.* from holdfast._living_copies(v_roots) l
     ), held as materialized (
-      select h.id from holdfast._holders(array(select l.id from living l)) h
+      select h.id from holdfast._holders(array(select c.id from copies c)) h
+    ), living as materialized (
+      -- Whoever holds one has to be able to settle it, also where another was sent after it.
+      select distinct on (c.root_id) c.* from copies c order by c.root_id, c.id in (select h.id from held h) desc, c.enqueued_at desc, c.id desc
     )
     select l.root_id, q.name, l.id,
            case when l.id not in (select h.id from held h)
@@ -79,7 +82,7 @@ begin
     order by 1;
 end $$;
 comment on function holdfast.whereabouts is
-  'Where messages are now that are known by their first ids: the queue, the id they have there, and their state, or how they ended. A living one wins, of several the latest';
+  'Where messages are now that are known by their first ids: the queue, the id they have there, and their state, or how they ended. A living one wins, of several one that is in flight, else the latest';
 
 create or replace function holdfast._most_offset() returns int language sql immutable
   return 1000000;

@@ -32,6 +32,8 @@ comment on function holdfast._check_tick is 'Refuse a next tick that is none';
 create or replace function holdfast.set_schedule(name text, cron text, next_at timestamptz) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_now timestamptz := holdfast.now();
 begin
   perform holdfast._check_job(set_schedule.name);
   if (length(set_schedule.cron) <= 100 and set_schedule.cron ~ '^([-0-9A-Za-z*,/#]+( [-0-9A-Za-z*,/#]+){4}|@every [0-9]+(\.[0-9]+)? s)$') is not true then
@@ -39,10 +41,13 @@ begin
       'cron takes five fields with single spaces between them, as in ''30 4 * * *'': minute, hour, day of month, month, day of week; or ''@every 60 s''.');
   end if;
   perform holdfast._check_tick(set_schedule.next_at, timestamptz 'epoch');
-  -- The same again leaves a tick that is due to be taken.
+  -- The same again leaves a tick that is due to be taken. But where one was taken in the future, the clock has been set back since:
+  -- the tick after it may be years ahead.
   insert into holdfast.schedule as s (name, cron, next_at)
   values (set_schedule.name, set_schedule.cron, set_schedule.next_at)
-  on conflict on constraint schedule_pkey do update set cron = excluded.cron, next_at = excluded.next_at where s.cron <> excluded.cron;
+  on conflict on constraint schedule_pkey do update
+    set cron = excluded.cron, next_at = excluded.next_at, last_at = case when s.last_at <= v_now then s.last_at end
+    where s.cron <> excluded.cron or s.last_at > v_now;
   if found then
     perform pg_notify('holdfast_schedule', set_schedule.name);
   end if;

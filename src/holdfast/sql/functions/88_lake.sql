@@ -60,7 +60,7 @@ create or replace view holdfast.ended as
               holdfast._field(m.headers), holdfast._field(m.payload), coalesce(encode(sha256(m.body), 'hex'), ''),
               holdfast._field(m.last_error), holdfast._field(m.origin)), 'UTF8')), 'hex'), 15))::bit(64)::bigint as checksum
   from (
-    select a.id, coalesce((a.origin ->> 'root_id')::bigint, a.id) as root_id, a.outcome,
+    select a.id, holdfast._root_id(a.id, a.origin) as root_id, a.outcome,
            (select l.priority::int from holdfast.lane l where l.id = a.id >> 40) as priority, a.enqueued_at, a.claimed_at, a.ended_at,
            a.expires_at, a.consumer, coalesce(a.deliveries, 0) as deliveries, coalesce(a.failures, 0) as failures, a.max_deliveries, a.tag,
            a.correlation_id::text, a.key, a.idempotency_key, a.ordering_key, a.order_no, a.content_type, a.headers::text, a.payload::text,
