@@ -25,6 +25,7 @@ BUILT_IN: dict[str, Any] = {
     "ordering": "none",
     "on_dead": "continue",
     "replaces": "unclaimed",
+    "by_row": False,
     "budget": "deliveries",
     "lapse_is_failure": False,
     "durability": "durable",

@@ -5,6 +5,10 @@ never edited afterwards. Logic comes from `sql/functions/*.sql`: applied whole, 
 whenever any of it has changed; so it must replace what is there. A function that goes away, or changes its
 arguments, is dropped by a migration.
 
+A dialect may speak SQL too: `sql/dialects/NAME.sql` makes a schema of its own, where it is asked for. From
+then on it is brought up to date with the rest, whenever its file has changed; the comment of the schema says
+what it was made from.
+
 What was run is kept in `holdfast.migration`, with a checksum; row 0 stands for the functions. Each step takes
 the same advisory lock before it looks, so any number of installations at once do the work once. A migration
 that has the line `-- breaking` can't be worked with by clients that don't know it.
@@ -26,6 +30,7 @@ from holdfast.client._errors import MigrationError, SchemaTooNewError, translate
 
 SQL_ROOT = Path(__file__).parent / "sql"
 FILE_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+DIALECT_SCHEMA = re.compile(r"^-- schema (\w+)$", re.MULTILINE)
 BREAKING = re.compile(r"^-- breaking\s*$", re.MULTILINE)
 FUNCTIONS_VERSION = 0
 FUNCTIONS_NAME = "functions"
@@ -63,6 +68,10 @@ comment on table holdfast.migration is
 # After the functions, whose files take all rights away first: every client asks which schema it meets.
 RIGHTS = "grant select on holdfast.migration to public;\n"
 RIGHTS_NEEDED = "Installing takes CREATE on the database; upgrading is for the owner of the schema holdfast."
+MADE_FROM = """
+select split_part(obj_description(to_regnamespace(%s), 'pg_namespace'), ' #', 2)
+where obj_description(to_regnamespace(%s), 'pg_namespace') like 'Holdfast: %%'
+"""
 RECORD = """
 insert into holdfast.migration (version, name, checksum, breaking) values (%s, %s, %s, %s)
 on conflict (version) do update
@@ -82,11 +91,22 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Dialect:
+    """The SQL of a dialect, and the schema that it makes."""
+
+    name: str
+    schema: str
+    sql: str
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sources:
     """The SQL that a version ships."""
 
     migrations: tuple[Step, ...]
     functions: Step
+    dialects: tuple[Dialect, ...] = ()
 
     @property
     def version(self) -> int:
@@ -104,7 +124,8 @@ class Sources:
                 "migrations must be numbered 0001, 0002 and so on, without a gap",
                 detail=f"Found in {root / 'migrations'}: {numbers or 'none'}.",
             )
-        return cls(migrations, _functions(sorted((root / "functions").glob("*.sql"))))
+        dialects = tuple(_dialect(path) for path in sorted((root / "dialects").glob("*.sql")))
+        return cls(migrations, _functions(sorted((root / "functions").glob("*.sql"))), dialects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +137,12 @@ class Report:
     functions_replaced: bool
     newer: bool = False
     warnings: tuple[str, ...] = ()
+    dialects: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:
         """Whether anything was done."""
-        return bool(self.applied) or self.functions_replaced
+        return bool(self.applied) or self.functions_replaced or bool(self.dialects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +153,13 @@ class _Applied:
     breaking: bool
 
 
-def migrate(database_url: str, *, root: Path = SQL_ROOT) -> Report:
-    """Bring a database up to date, and tell what that took. A newer schema is left alone, or refused."""
+def migrate(database_url: str, *, root: Path = SQL_ROOT, dialects: Sequence[str] = ()) -> Report:
+    """Bring a database up to date, and tell what that took. A newer schema is left alone, or refused.
+
+    dialects: those whose schemas it should have. Those that it has are brought up to date in any case.
+    """
     sources = Sources.read(root)
+    _refuse_unknown(sources, dialects)
     done: list[Step] = []
     warnings: list[str] = []
     with _connected(database_url) as connection:
@@ -143,17 +169,20 @@ def migrate(database_url: str, *, root: Path = SQL_ROOT) -> Report:
                 applied = _look(connection, make=True)
                 steps = _steps(sources, applied)
                 if not steps:
-                    return _report(sources, applied, done, warnings)
+                    made = _make_dialects(connection, sources, applied, dialects)
+                    return _report(sources, applied, done, warnings, made)
                 _run(connection, steps[0])
             done.append(steps[0])
 
 
-def plan(database_url: str, *, root: Path = SQL_ROOT) -> Report:
+def plan(database_url: str, *, root: Path = SQL_ROOT, dialects: Sequence[str] = ()) -> Report:
     """What migrate would do, without doing it; it refuses what migrate refuses."""
     sources = Sources.read(root)
+    _refuse_unknown(sources, dialects)
     with _connected(database_url) as connection, connection.transaction():
         applied = _look(connection, make=False)
-    return _report(sources, applied, _steps(sources, applied), ())
+        lacking = [d.name for d in _lacking(connection, sources, applied, dialects)]
+    return _report(sources, applied, _steps(sources, applied), (), lacking)
 
 
 @contextmanager
@@ -198,8 +227,51 @@ def _steps(sources: Sources, applied: Mapping[int, _Applied]) -> list[Step]:
     return [*missing, sources.functions] if replace else missing
 
 
+def _refuse_unknown(sources: Sources, dialects: Sequence[str]) -> None:
+    known = [dialect.name for dialect in sources.dialects]
+    for name in dialects:
+        if name not in known:
+            raise MigrationError(
+                "QH503", f'there is no SQL of a dialect "{name}"', hint=f"There is of: {', '.join(known)}."
+            )
+
+
+def _lacking(
+    connection: psycopg.Connection[Any],
+    sources: Sources,
+    applied: Mapping[int, _Applied],
+    wanted: Sequence[str],
+) -> list[Dialect]:
+    """The dialects whose schema is to be made, or is not as it should be; none in a newer schema."""
+    if max(applied, default=0) > sources.version:
+        return []
+    found: list[Dialect] = []
+    for dialect in sources.dialects:
+        row = connection.execute(MADE_FROM, [dialect.schema, dialect.schema]).fetchone()
+        if row[0] != dialect.checksum if row else dialect.name in wanted:
+            found.append(dialect)
+    return found
+
+
+def _make_dialects(
+    connection: psycopg.Connection[Any],
+    sources: Sources,
+    applied: Mapping[int, _Applied],
+    wanted: Sequence[str],
+) -> list[str]:
+    """Under the lock of the last look: make the schemas of dialects, or replace what is in them."""
+    lacking = _lacking(connection, sources, applied, wanted)
+    for dialect in lacking:
+        connection.execute(dialect.sql.encode(), prepare=False)
+    return [dialect.name for dialect in lacking]
+
+
 def _report(
-    sources: Sources, applied: Mapping[int, _Applied], steps: Sequence[Step], warnings: Sequence[str]
+    sources: Sources,
+    applied: Mapping[int, _Applied],
+    steps: Sequence[Step],
+    warnings: Sequence[str],
+    dialects: Sequence[str] = (),
 ) -> Report:
     names = tuple(f"{step.version:04}_{step.name}" for step in steps if step.version != FUNCTIONS_VERSION)
     return Report(
@@ -208,6 +280,7 @@ def _report(
         functions_replaced=len(steps) > len(names),
         newer=max(applied, default=0) > sources.version,
         warnings=tuple(warnings),
+        dialects=tuple(dialects),
     )
 
 
@@ -249,6 +322,16 @@ def _migration(path: Path) -> Step:
 def _functions(paths: list[Path]) -> Step:
     sql = "\n".join([*(f"-- {path.name}\n{_text(path)}" for path in paths), RIGHTS])
     return Step(FUNCTIONS_VERSION, FUNCTIONS_NAME, sql, _checksum(sql), breaking=False)
+
+
+def _dialect(path: Path) -> Dialect:
+    sql = _text(path)
+    named = DIALECT_SCHEMA.search(sql)
+    if not named:
+        raise MigrationError("QH503", f"{path.name} has no line `-- schema NAME`")
+    checksum = _checksum(sql)
+    mark = f"comment on schema {named[1]} is 'Holdfast: the dialect {path.stem} #{checksum}';\n"
+    return Dialect(path.stem, named[1], f"{sql}\n{mark}", checksum)
 
 
 def _text(path: Path) -> str:

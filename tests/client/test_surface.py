@@ -57,6 +57,8 @@ FOR_BULK_ONLY |= {"archived"}
 FOR_SERVERS_ONLY = {"find_key", "begin_login", "touch_keys", "has_keys", "claim_cohort", "maintain_in_turn"}
 FOR_SERVERS_ONLY |= {"queue_info"}
 # And number, find and send once for programs that know another API.
+# Rows are for statements of SQL, and for those who offer them.
+FOR_SERVERS_ONLY |= {"hold", "take", "bury_spent"}
 FOR_SERVERS_ONLY |= {"base_id", "extent", "find_tagged", "send_once"}
 # And look for messages by what those programs know of them, and tidy up as they do.
 FOR_SERVERS_ONLY |= {"whereabouts", "contents", "outcomes", "forget", "expire"}

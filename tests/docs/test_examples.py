@@ -19,6 +19,7 @@ import typer.main
 from psycopg import sql
 
 from holdfast.cli import app
+from holdfast.migrate import migrate
 from tests.docs.pages import PAGES, ROOT, blocks
 from tests.docs.session import Reader, statements
 from tests.fix_http import Caller
@@ -28,6 +29,7 @@ SHOWN = {"sh", "text", "mermaid"}
 CLIENT = ROOT / "docs" / "client.md"  # tests/client/test_examples.py runs it
 WITH_EXAMPLES = [page for page in PAGES if any(language in RUNNING for language, _ in blocks(page))]
 RUNNABLE = [page for page in WITH_EXAMPLES if page != CLIENT]
+SPEAKING_SQL = {ROOT / "docs" / "dialects" / "foundrydb.md": ("foundrydb",)}
 LAST = ROOT / "docs" / "operations.md"  # it ends with how to uninstall
 MADE = re.compile(r"""create_queue\(\s*['"]([^'"]+)['"]|holdfast queue create ([\w.:-]+)""")
 ROLE_MADE = re.compile(r"^create role (\w+)", re.MULTILINE)
@@ -57,6 +59,7 @@ def test_pages_run_one_after_the_other_in_one_database(
 
 def run(page: Path, connection: psycopg.Connection[Any], url: str, *, server: str = "") -> None:
     """Type all examples of a page; its roles would be there in every other database too."""
+    migrate(url, dialects=SPEAKING_SQL.get(page, ()))
     reader = Reader(connection, url, server)
     try:
         for number, (language, block) in enumerate(blocks(page)):

@@ -51,6 +51,7 @@ GOOD: list[tuple[str, Any]] = [
     ("claim_window", 0.25),
     ("rate_limits", {}),
     ("rate_limits", {"send": 0.001, "claim": 1_000_000, "settle": None}),
+    ("by_row", False),
     ("annotations", {}),
     ("annotations", {"shop": {"owner": "Ada", "colour": None}}),
 ]
@@ -118,6 +119,7 @@ BAD: list[tuple[str, Any]] = [
     ("rate_limits", {"settle": "5"}),
     ("rate_limits", {"send": True}),
     ("rate_limits", {"read": 5}),
+    ("by_row", 1),
     ("annotations", "Ada"),
     ("annotations", ["Ada"]),
     ("annotations", {"shop": "x" * 16_384}),

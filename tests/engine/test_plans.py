@@ -32,6 +32,12 @@ Work = Callable[[Engine], object]
 BIG = {"message", "lease", "gap"}
 SECOND = timedelta(seconds=1)
 
+NEXT_ROWS: LiteralString = """
+select id from holdfast.row_message
+where queue = 'rows' and visible_at <= holdfast.now() and deliveries < max_deliveries
+order by id limit 10 for update skip locked
+"""
+
 QUIET: LiteralString = """
 alter table holdfast.message set (autovacuum_enabled = off);
 alter table holdfast.lease set (autovacuum_enabled = off);
@@ -73,6 +79,12 @@ def filled(engine: Engine) -> None:
         engine.send(n, queue="lines", idempotency_key=f"i{n}")
     engine.create("strict", ordering="strict")
     engine.send_numbers(500, queue="strict")
+    engine.create("rows", by_row=True, max_deliveries=2)
+    engine.send_numbers(3000, queue="rows")
+    engine.conn.execute(
+        "do $$ begin for i in 1 .. 100 loop perform holdfast.claim('rows', 3, '10 min'); commit;"
+        " end loop; end $$"
+    )
 
 
 def in_lines(engine: Engine) -> None:
@@ -135,6 +147,17 @@ def cohorts(engine: Engine) -> None:
         engine.at(T0 + moment * SECOND)
         for queue in ("q", "lines", "strict"):
             engine.rows("claim_cohort", queue=queue, maxes=[300, 200, 1])
+
+
+def by_row(engine: Engine) -> None:
+    """Take the next rows, and settle some; take what ran out; bury what did so for the last time."""
+    for hour in range(3):
+        engine.at(T0 + timedelta(hours=hour))
+        engine.value("bury_spent")
+        for _ in range(2):
+            found = [row[0] for row in engine.conn.execute(NEXT_ROWS).fetchall()]
+            taken = engine.rows("take", queue="rows", ids=found, lease="1 min")
+            engine.settle("ack", taken[0]["token"], found[:3], queue="rows")
 
 
 def drain_by_next(engine: Engine) -> None:
@@ -223,6 +246,7 @@ HOT: dict[str, Work] = {
     "inbox": lambda engine: engine.conn.execute("insert into holdfast.inbox (queue) values ('q')"),
     "claim": claim,
     "claim_cohort": cohorts,
+    "take, bury_spent": by_row,
     "next": drain_by_next,
     "ack": settle("ack"),
     "nack": settle("nack"),

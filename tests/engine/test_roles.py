@@ -54,7 +54,10 @@ VERBS: dict[str, set[str]] = {
         "release",
         "extend",
         "held",
+        "hold",
         "holders",
+        "take",
+        "bury_spent",
         "listen",
         "read",
         "read_archive",
@@ -116,6 +119,7 @@ CALLS: dict[str, str] = {
     "begin_run": "'load'",
     "blocked_keys": "'q'",
     "browse": "'q'",
+    "bury_spent": "",
     "check_redrive": "'q', 1, '{}'",
     "check_staged": "'q', 1",
     "close_batch": "1, '{}', '{}'",
@@ -143,6 +147,7 @@ CALLS: dict[str, str] = {
     "held": "'q', 1",
     "extent": "'q'",
     "find_tagged": "'q'",
+    "hold": "1, null",
     "holders": "'q', '{}'",
     "json_errors": "'{1}'",
     "keys": "",
@@ -199,6 +204,7 @@ CALLS: dict[str, str] = {
     "set_schedule": "'jobs.tidy', '* * * * *', '2030-01-01Z'",
     "set_schema": "'q', '{}'",
     "sweep": "'q'",
+    "take": "'rows', '{}'",
     "take_rate": "'a', 1",
     "take_tick": "'jobs.none', '* * * * *', '2030-01-01Z', '2030-01-02Z'",
     "touch_keys": "'{1}'",
@@ -220,6 +226,7 @@ def admin(server_url: str, template_database: str) -> Iterator[Conn]:
         engine.at(T0)
         engine.create("q")
         engine.create("paused")
+        engine.create("rows", by_row=True)
         engine.create("log", kind="log")
         engine.create("blocked", ordering="strict", on_dead="block", max_deliveries=1)
         engine.send(1, queue="blocked")
@@ -321,7 +328,8 @@ def test_a_view_can_be_read_by_those_who_may_scan_and_written_by_nobody(admin: C
     ).fetchall()
     tried = attempted(admin, role, sql.SQL("select * from holdfast.scan_message"))
 
-    views = {"scan_message", "scan_archive", "scan_lease"} if "scan" in VERBS[role] else set()
+    views = {"scan_message", "scan_archive", "scan_lease", "row_message", "row_queue"}
+    views = views if "scan" in VERBS[role] else set()
     assert set(found) == {(view, "select") for view in views}
     assert tried == ("done" if views else "refused")
 

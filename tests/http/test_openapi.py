@@ -30,6 +30,7 @@ NEVER_ANSWERED = {
     *("QH208", "QH230", "QH231", "QH232", "QH303"),
     *("QH501", "QH502", "QH503", "QH504"),
     *("QH801", "QH802", "QH810", "QH811"),
+    *("QH830", "QH831"),  # of dialects only
     *("QH914", "QH915"),  # where no route is
     "QH933",
 }

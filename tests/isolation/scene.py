@@ -205,6 +205,15 @@ class Session:
         options |= {"max": max}
         return self._taken(f"holdfast.claim({_arguments(queue, options)})", options | {"queue": queue})
 
+    def take_ids(self, ids: list[int], queue: str = QUEUE, **options: Any) -> list[int]:
+        """Take these messages, of a queue with rows; the ids of those it got, in order."""
+        return sorted(delivery.id for delivery in self.claim_of(ids, queue, **options))
+
+    def claim_of(self, ids: list[int], queue: str = QUEUE, **options: Any) -> list[Delivery]:
+        """Take these messages, of a queue with rows; the deliveries."""
+        options |= {"ids": ids}
+        return self._taken(f"holdfast.take({_arguments(queue, options)})", options | {"queue": queue})
+
     def claim_cohort(self, maxes: list[int], queue: str = QUEUE, **options: Any) -> list[Delivery]:
         """Claim for several; the deliveries in order, the first claimer's first."""
         options |= {"maxes": maxes}

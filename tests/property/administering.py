@@ -28,6 +28,7 @@ class Administering(Ground):
     def configure(self, config: dict[str, Any]) -> None:
         if any(hand.lanes for hand in self.model.hands.values()):
             return
+        config = self.fitting(config)
         self.engine.admin.value("configure_queue", queue=MAIN, config=config)
         self.apply(config)
         self.look(self.engine.admin)

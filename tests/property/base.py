@@ -31,6 +31,7 @@ class Ground(RuleBasedStateMachine):
     """One queue, six sessions that may hold transactions open, and a model of it all."""
 
     engine: ClassVar[Engine]
+    by_row: ClassVar[bool] = False  # whether the messages of the queue are rows too
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +44,9 @@ class Ground(RuleBasedStateMachine):
         config=configurations, grave=st.booleans(), endings=st.lists(st.booleans(), min_size=1, max_size=4)
     )
     def create(self, config: dict[str, Any], grave: bool, endings: list[bool]) -> None:
-        assert self.engine.admin.value("create_queue", queue=MAIN, config=config) is True
+        config = self.fitting(config)
+        made = config | {"by_row": True} if self.by_row else config
+        assert self.engine.admin.value("create_queue", queue=MAIN, config=made) is True
         self.apply(config)
         if grave:
             self.engine.admin.value(
@@ -51,6 +54,11 @@ class Ground(RuleBasedStateMachine):
             )
             self.model.queues[GRAVE] = Queue(GRAVE, max_deliveries=0)
         self.endings = endings
+
+    def fitting(self, config: dict[str, Any]) -> dict[str, Any]:
+        """What of a configuration goes with the queue: one whose messages are rows has one lane."""
+        lanes = {"shards", "priorities"} if self.by_row else set()
+        return {name: value for name, value in config.items() if name not in lanes}
 
     def apply(self, config: dict[str, Any]) -> None:
         """The model's side of create_queue and configure_queue."""

@@ -20,6 +20,7 @@ from tests.property.model import GRAVE, MAIN, Message
 from tests.property.observe import Licence
 from tests.property.producing import Producing
 from tests.property.strategies import Options, leases, maximums
+from tests.property.taking import Taking
 from tests.waiting import eventually
 
 BATCH = 7
@@ -187,13 +188,22 @@ class QueueMachine(Producing, Consuming, Administering):
         self.look(session, Licence())
 
 
-def run_machine(database: Engine, profile: settings) -> None:
+class RowMachine(Taking, QueueMachine):
+    """The same, where messages are taken by their ids too."""
+
+    by_row = True
+    take_more = take_still_more = Taking.take
+
+
+def run_machine(
+    database: Engine, profile: settings, machine: type[QueueMachine] = QueueMachine
+) -> None:
     """Run the machine on a database; what it raises carries the trace of the first failure."""
 
-    class Machine(QueueMachine):
+    class Machine(machine):  # type: ignore[valid-type, misc]
         engine = database
 
-    Machine.__name__ = Machine.__qualname__ = "QueueMachine"
+    Machine.__name__ = Machine.__qualname__ = machine.__name__
     for attempt in range(ATTEMPTS):
         try:
             run_state_machine_as_test(Machine, settings=profile)

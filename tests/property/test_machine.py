@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.fix_database import Connect
 from tests.property.engine import Engine
-from tests.property.machine import run_machine
+from tests.property.machine import RowMachine, run_machine
 
 QUICK = settings(
     max_examples=150,
@@ -31,6 +31,12 @@ LONG = settings(QUICK, max_examples=1000, stateful_step_count=60, derandomize=Fa
 @pytest.mark.timeout(900)
 def test_every_order_of_events_keeps_the_guarantees(connect: Connect) -> None:
     run_machine(Engine(connect), QUICK)
+
+
+@pytest.mark.verify
+@pytest.mark.timeout(1800)
+def test_so_does_every_order_of_events_where_messages_are_taken_by_their_ids(connect: Connect) -> None:
+    run_machine(Engine(connect), QUICK, RowMachine)
 
 
 @pytest.mark.verify

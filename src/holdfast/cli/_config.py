@@ -28,6 +28,7 @@ FIELDS = (
     "retention",
     "ordering",
     "on_dead",
+    "by_row",
     "replaces",
     "budget",
     "lapse_is_failure",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -18,6 +19,10 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be 
 Sql = Annotated[
     bool, typer.Option("--sql", help="Print the SQL of a fresh installation, and connect to nothing.")
 ]
+Dialects = Annotated[
+    list[str] | None,
+    typer.Option("--dialect", metavar="NAME", help="Make the schema of this dialect too: foundrydb."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -25,21 +30,24 @@ def register(app: typer.Typer) -> None:
     command(app, "migrate")(bring_up_to_date)
 
 
-def bring_up_to_date(invocation: Invocation, dry_run: DryRun = False, sql: Sql = False) -> None:
+def bring_up_to_date(
+    invocation: Invocation, dry_run: DryRun = False, sql: Sql = False, dialect: Dialects = None
+) -> None:
     """Install Holdfast in a database, or bring it up to date. Running it again changes nothing."""
     if sql:
         sys.stdout.write((SQL_ROOT / "install.sql").read_text(encoding="utf-8"))
         return
     new_server = not (configured_url(invocation.database_url) or has_server())
     if dry_run and new_server:
-        report = from_nothing()
+        report = from_nothing(dialect or ())
     else:
         with database(invocation.database_url) as url:
-            report = plan(url) if dry_run else migrate(url)
+            report = (plan if dry_run else migrate)(url, dialects=dialect or ())
     document = {
         "version": report.version,
         "applied": list(report.applied),
         "functions_replaced": report.functions_replaced,
+        "dialects": list(report.dialects),
         "dry_run": dry_run,
         "new_server": new_server,
         "warnings": list(report.warnings),
@@ -50,12 +58,14 @@ def bring_up_to_date(invocation: Invocation, dry_run: DryRun = False, sql: Sql =
     invocation.output.document(document, text)
 
 
-def from_nothing() -> Report:
+def from_nothing(dialects: Sequence[str]) -> Report:
     """What would be done in a folder without a server, if PostgreSQL's programs are there to make one."""
     find_programs()
     sources = Sources.read()
     names = tuple(f"{step.version:04}_{step.name}" for step in sources.migrations)
-    return Report(version=sources.version, applied=names, functions_replaced=True)
+    return Report(
+        version=sources.version, applied=names, functions_replaced=True, dialects=tuple(dialects)
+    )
 
 
 def done(report: Report) -> str:
@@ -65,6 +75,7 @@ def done(report: Report) -> str:
     lines = [f"Applied migration {name}." for name in report.applied]
     if report.functions_replaced:
         lines.append("Replaced the functions.")
+    lines += [f"Made the schema of the dialect {name} anew." for name in report.dialects]
     return "\n".join([*lines, f"Schema version {report.version}."])
 
 
@@ -76,6 +87,7 @@ def planned(report: Report, *, new_server: bool) -> str:
     lines += [f"Would apply migration {name}." for name in report.applied]
     if report.functions_replaced:
         lines.append("Would replace the functions.")
+    lines += [f"Would make the schema of the dialect {name} anew." for name in report.dialects]
     return "\n".join([*lines, f"That gives schema version {report.version}. Nothing was changed."])
 
 

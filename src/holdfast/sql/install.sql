@@ -1020,6 +1020,30 @@ comment on column holdfast.schedule.last_at is 'when a server last took a tick';
 insert into holdfast.migration (version, name, checksum, breaking)
 values (19, 'schedules', 'e28c384f80a951b59f733e9c7487c09031c6350771a4129d2242fb5074ff90dd', false);
 
+-- ==================== 0020 rows ====================
+
+-- Rows: messages that statements of others can select, lock and take.
+--
+-- queue.row_of     the queue's own name where its messages are to be had as rows, else null
+-- message.row_of   the same: in all other queues it is null, and costs a message nothing
+-- message_row      in the order in which they are taken. Only where row_of is not null, so the others pay for no index
+-- holdfast.hold    in whose lease a message is
+
+alter table holdfast.queue add column row_of text;
+comment on column holdfast.queue.row_of is 'the name of the queue, if its messages can be taken as rows (by_row)';
+alter table holdfast.message add column row_of text;
+comment on column holdfast.message.row_of is 'the name of the queue, if its messages can be taken as rows (by_row)';
+create index message_row on holdfast.message (row_of, id) where row_of is not null;
+
+create type holdfast.hold as (token bigint, consumer text, deadline timestamptz);
+comment on type holdfast.hold is 'In whose lease a message is, and until when';
+
+-- It has other arguments now.
+drop function if exists holdfast._end_leases(holdfast.lane, tid[], timestamptz);
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (20, 'rows', '6ebdb59d50bac18e6f6fc2fd9661ba0a16555668e522cd4a1806c04b46805dbb', false);
+
 -- ==================== 0000 functions ====================
 
 -- 10_clock.sql
@@ -1486,6 +1510,8 @@ begin
         perform holdfast._check_field(v_field, v_value in ('"continue"', '"block"'), v_value, 'continue or block');
       when 'replaces' then
         perform holdfast._check_field(v_field, v_value in ('"unclaimed"', '"waiting"'), v_value, '"unclaimed" or "waiting"');
+      when 'by_row' then
+        perform holdfast._check_field(v_field, jsonb_typeof(v_value) = 'boolean', v_value, 'true or false');
       when 'budget' then
         perform holdfast._check_field(v_field, v_value in ('"deliveries"', '"failures"'), v_value, '"deliveries" or "failures"');
       when 'lapse_is_failure' then
@@ -1501,7 +1527,7 @@ begin
         perform holdfast._check_field(v_field, v_good, v_value, 'an object of at most 16,384 bytes as text');
       else
         perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
-          'Fields: kind, lease, max_deliveries, budget, lapse_is_failure, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, replaces, durability, retention, claim_window, rate_limits, annotations.');
+          'Fields: kind, lease, max_deliveries, budget, lapse_is_failure, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, replaces, by_row, durability, retention, claim_window, rate_limits, annotations.');
     end case;
   end loop;
 end $$;
@@ -1555,7 +1581,7 @@ create or replace function holdfast._builtin() returns jsonb language sql immuta
            "backoff": {"base": "0 s", "factor": 2, "cap": "300 s", "jitter": 0},
            "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576,
            "budget": "deliveries", "lapse_is_failure": false, "durability": "durable",
-           "ordering": "none", "on_dead": "continue", "replaces": "unclaimed", "retention": null,
+           "ordering": "none", "on_dead": "continue", "replaces": "unclaimed", "by_row": false, "retention": null,
            "claim_window": "0 s", "rate_limits": {"send": null, "claim": null, "settle": null},
            "annotations": {}}'::jsonb;
 comment on function holdfast._builtin is 'The configuration of a queue of which nothing was said';
@@ -1576,9 +1602,9 @@ create or replace function holdfast._of_kind(effective jsonb) returns jsonb lang
   return case effective ->> 'kind' when 'log'
     then effective || (holdfast._builtin() - '{kind,retention,notify,max_depth,max_payload,rate_limits,annotations}'::text[]) || '{"dead_letter": false}'
     else effective || '{"retention": null}'
-         || case effective ->> 'ordering' when 'strict'
+         || case when effective ->> 'ordering' = 'strict' or (effective ->> 'by_row')::boolean
               then jsonb_build_object('shards', 1, 'priorities', jsonb_build_array(effective -> 'priority_default')) else '{}' end end;
-comment on function holdfast._of_kind is 'An effective configuration without what its kind of queue does not have: whatever the defaults say, a log has few settings, and a strict queue has one lane';
+comment on function holdfast._of_kind is 'An effective configuration without what its kind of queue does not have: whatever the defaults say, a log has few settings, and a strict queue, or one with rows, has one lane';
 
 create or replace function holdfast._effective(queue text, config jsonb) returns jsonb language sql stable
   return (select holdfast._of_kind(holdfast._filled(e.merged)
@@ -1619,6 +1645,7 @@ begin
     ordering = nullif(effective ->> 'ordering', 'none'),
     on_dead = effective ->> 'on_dead',
     replaces = effective ->> 'replaces',
+    row_of = case when (effective ->> 'by_row')::boolean then q.name end,
     ordered = q.ordered or effective ->> 'ordering' <> 'none',
     plain = not (q.ordered or effective ->> 'ordering' <> 'none'),
     lean = not effective -> 'keep' ? 'done' and not (effective ->> 'expire_in_flight')::boolean
@@ -1679,18 +1706,33 @@ begin
 end $$;
 comment on function holdfast._check_ordering is 'Refuse an ordering that does not go with the messages of a queue';
 
-create or replace function holdfast._check_strict(config jsonb) returns void language plpgsql stable
+create or replace function holdfast._check_one_lane(config jsonb) returns void language plpgsql stable
 as $$
+declare
+  v_why text := case when config ->> 'ordering' = 'strict' then 'ordering is strict' when (config ->> 'by_row')::boolean then 'by_row is true' end;
 begin
   -- What the queue itself says: defaults that ask for more lanes are for the others.
-  if config ->> 'ordering' = 'strict' then
-    perform holdfast._check_field('shards', coalesce((config ->> 'shards')::numeric, 1) = 1, config -> 'shards', '1 where ordering is strict: one lane');
+  if v_why is not null then
+    perform holdfast._check_field('shards', coalesce((config ->> 'shards')::numeric, 1) = 1, config -> 'shards', format('1 where %s: one lane', v_why));
     perform holdfast._check_field('priorities',
       coalesce(config -> 'priorities', '[]') <@ jsonb_build_array(holdfast._effective('', config) -> 'priority_default', 0),
-      config -> 'priorities', 'nothing but priority_default where ordering is strict: one lane');
+      config -> 'priorities', format('nothing but priority_default where %s: one lane', v_why));
   end if;
 end $$;
-comment on function holdfast._check_strict is 'Refuse settings of a strict queue that would give it several lanes';
+comment on function holdfast._check_one_lane is 'Refuse settings of a strict queue, or one with rows, that would give it several lanes';
+
+create or replace function holdfast._check_by_row(config jsonb, was boolean default null) returns void language plpgsql stable
+as $$
+declare
+  v_by_row boolean := coalesce((config ->> 'by_row')::boolean, false);
+begin
+  -- A send that is open has read what the queue said before: its messages would be no rows.
+  perform holdfast._check_field('by_row', v_by_row is not distinct from coalesce(was, v_by_row), coalesce(config -> 'by_row', 'false'),
+                                'what the queue was made with; make another one, and move what is in it');
+  perform holdfast._check_field('by_row', not v_by_row or coalesce(config ->> 'ordering', 'none') = 'none', 'true',
+                                'true only where ordering is none: whoever takes rows knows of no lines');
+end $$;
+comment on function holdfast._check_by_row is 'Refuse rows where messages have an order, and a change of by_row; was: what it is now, null in a new queue';
 
 create or replace function holdfast._copy_to_lanes(queue text) returns void language plpgsql volatile
 as $$
@@ -1781,7 +1823,8 @@ begin
   perform holdfast._check_config(create_queue.config);
   v_config := holdfast._merge('{}', create_queue.config);
   perform holdfast._check_kind(v_config, v_config ->> 'kind');
-  perform holdfast._check_strict(v_config);
+  perform holdfast._check_by_row(v_config);
+  perform holdfast._check_one_lane(v_config);
   if holdfast._create_queue(create_queue.queue, v_config) then
     -- Not where dead letters make their queue: that happens in claims and settlements.
     perform holdfast._announce(create_queue.queue, (holdfast._queue(create_queue.queue)).notify);
@@ -1810,7 +1853,8 @@ begin
   end if;
   v_queue.config := holdfast._merge(v_queue.config, configure_queue.config);
   perform holdfast._check_kind(v_queue.config, v_queue.kind);
-  perform holdfast._check_strict(v_queue.config);
+  perform holdfast._check_by_row(v_queue.config, v_queue.row_of is not null);
+  perform holdfast._check_one_lane(v_queue.config);
   v_effective := holdfast._effective(v_queue.name, v_queue.config);
   update holdfast.queue q set config = v_queue.config where q.id = v_queue.id;
   perform holdfast._apply(v_queue.name, v_effective);
@@ -1835,6 +1879,9 @@ begin
   end if;
   if configure_defaults.config -> 'ordering' not in ('null', '"none"') then
     perform holdfast._fail('QH104', 'ordering has no global default but none', format('Got %s.', left((configure_defaults.config -> 'ordering')::text, 100)), 'Set it queue by queue.');
+  end if;
+  if configure_defaults.config -> 'by_row' not in ('null', 'false') then
+    perform holdfast._fail('QH104', 'by_row has no global default but false', format('Got %s.', left((configure_defaults.config -> 'by_row')::text, 100)), 'Say it queue by queue, when they are made.');
   end if;
   update holdfast.defaults d set config = holdfast._merge(d.config, configure_defaults.config) returning holdfast._filled(d.config) into v_defaults;
   for v_queue in select q.name, q.config from holdfast.queue q order by q.id for update loop
@@ -3170,11 +3217,11 @@ begin
     end if;
     with stored as (
       insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
-                                    correlation_id, max_deliveries, ordering_key, order_no)
+                                    correlation_id, max_deliveries, ordering_key, order_no, row_of)
       select nextval((v_lanes ->> coalesce(d.priority, queue.priority_default)::text)::regclass), queue.id, at, d.due_at,
              d.expires_at, d.payload, d.body, d.content_type, d.headers, d.tag, d.correlation_id, d.max_deliveries,
              case when queue.ordering = 'strict' then '' else d.ordering_key end,
-             case when queue.ordering = 'strict' or d.ordering_key is not null then nextval('holdfast.order_no') end
+             case when queue.ordering = 'strict' or d.ordering_key is not null then nextval('holdfast.order_no') end, queue.row_of
       from unnest(drafts) d
       returning id
     )
@@ -3205,11 +3252,12 @@ begin
     perform holdfast._check_depth(queue, 1, nth);
   end if;
   insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
-                                correlation_id, max_deliveries, ordering_key, order_no, key, idempotency_key, payload_hash)
+                                correlation_id, max_deliveries, ordering_key, order_no, key, idempotency_key, payload_hash, row_of)
   values (nextval(sequence), queue.id, at, case when draft.key is not null then coalesce(draft.due_at, at) else draft.due_at end,
           draft.expires_at, draft.payload, draft.body, draft.content_type, draft.headers, draft.tag, draft.correlation_id,
           draft.max_deliveries, v_line, case when v_line is not null then nextval('holdfast.order_no') end, draft.key,
-          draft.idempotency_key, case when draft.idempotency_key is not null then holdfast._payload_hash(draft.payload, draft.body) end)
+          draft.idempotency_key, case when draft.idempotency_key is not null then holdfast._payload_hash(draft.payload, draft.body) end,
+          queue.row_of)
   -- Under the lock nobody has it; but a transaction with a fixed snapshot may not see who has: PostgreSQL tells it to try again.
   on conflict (queue_id, idempotency_key) where idempotency_key is not null do nothing
   returning id into v_id;
@@ -3403,7 +3451,7 @@ declare
   v_xid xid8;
   v_id bigint;
 begin
-  select q.id, q.kind, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, q.ordering, q.fast, l.ids into v_queue
+  select q.id, q.kind, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, q.ordering, q.fast, q.row_of, l.ids into v_queue
   from holdfast.queue q left join holdfast.lane l on l.queue_id = q.id and l.priority = coalesce(send.priority, q.priority_default)
     and l.shard = pg_backend_pid() % q.shards
   where q.name = send.queue;
@@ -3436,9 +3484,9 @@ begin
 
   v_xid := pg_current_xact_id();
   insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
-                                correlation_id, max_deliveries)
+                                correlation_id, max_deliveries, row_of)
   values (nextval(v_queue.ids), v_queue.id, v_now, v_due, v_expires, send.payload, send.body, send.content_type, send.headers,
-          send.tag, send.correlation_id, send.max_deliveries)
+          send.tag, send.correlation_id, send.max_deliveries, v_queue.row_of)
   returning id into v_id;
   if v_queue.notify and pg_sequence_last_value(v_queue.asleep) >= holdfast._us(v_now) then
     perform holdfast._wake(holdfast._queue(send.queue));
@@ -3492,9 +3540,9 @@ begin
   v_xid := pg_current_xact_id();
   with stored as (
     insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
-                                  correlation_id, max_deliveries)
+                                  correlation_id, max_deliveries, row_of)
     select nextval((v_lanes ->> coalesce(d.priority, queue.priority_default)::text)::regclass), queue.id, at, d.due_at,
-           d.expires_at, d.payload, d.body, d.content_type, d.headers, d.tag, d.correlation_id, d.max_deliveries
+           d.expires_at, d.payload, d.body, d.content_type, d.headers, d.tag, d.correlation_id, d.max_deliveries, queue.row_of
     from unnest(drafts) d
     returning id
   )
@@ -3565,9 +3613,9 @@ begin
   lock table holdfast.message in row exclusive mode;
   v_stored := array(select nextval(v_ids) from generate_series(1, cardinality(payloads)));
   insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, content_type, headers, tag,
-                                correlation_id, max_deliveries)
+                                correlation_id, max_deliveries, row_of)
   select v_stored[p.n], v_queue.id, v_now, v_due, v_expires, p.payload, send_batch.content_type, send_batch.headers,
-         send_batch.tag, send_batch.correlation_id, send_batch.max_deliveries
+         send_batch.tag, send_batch.correlation_id, send_batch.max_deliveries, v_queue.row_of
   from unnest(payloads) with ordinality p(payload, n)
   where pg_column_size(p.payload) <= v_queue.max_payload / 256
      or holdfast._fits(p.payload, v_queue.max_payload, case when cardinality(payloads) > 1 then p.n end);
@@ -3952,12 +4000,12 @@ declare
   v_stored bigint;
 begin
   insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
-                                correlation_id, max_deliveries, ordering_key, order_no)
+                                correlation_id, max_deliveries, ordering_key, order_no, row_of)
   select nextval(lanes[coalesce(s.priority, queue.priority_default) + 1]), queue.id, at,
          case when coalesce(at + make_interval(secs => s.delay), s.deliver_at) > at then coalesce(at + make_interval(secs => s.delay), s.deliver_at) end,
          coalesce(s.expires_at, at + make_interval(secs => s.ttl), at + queue.ttl), s.payload, s.body, s.content_type, s.headers, s.tag, s.correlation_id::uuid, s.max_deliveries,
          case when queue.ordering = 'strict' then '' else s.ordering_key end,
-         case when queue.ordering = 'strict' or s.ordering_key is not null then nextval('holdfast.order_no') end
+         case when queue.ordering = 'strict' or s.ordering_key is not null then nextval('holdfast.order_no') end, queue.row_of
   from (select s.* from holdfast.staged s where s.stage = _store_staged.stage order by s.n offset 0) s
   where not holdfast._suspect(s, queue.max_payload, queue.kind = 'log', queue.ordering, queue.priority_default, at)
     or holdfast._staged_fits(s, queue, at);
@@ -3974,10 +4022,11 @@ declare
   v_queue_id int := queue.id;
   v_expires_at timestamptz := at + queue.ttl;
   v_most int := queue.max_payload / 256;
+  v_row_of text := queue.row_of;
   v_stored bigint;
 begin
-  insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload)
-  select nextval(v_ids), v_queue_id, at, v_expires_at, s.payload
+  insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, row_of)
+  select nextval(v_ids), v_queue_id, at, v_expires_at, s.payload, v_row_of
   from (select s.* from holdfast.staged s where s.stage = _store_payloads.stage order by s.n offset 0) s
   -- Who knows the stage can still add to it. What is added now is not counted, so that the write fails.
   where not holdfast._has_options(s)
@@ -5434,7 +5483,8 @@ end $$;
 comment on function holdfast._tidy_leases is
   'Under the lane lock: remove leases that were settled while the cursor register had not passed them. One that is missed ends with its deadline';
 
-create or replace function holdfast._end_leases(lane holdfast.lane, leases tid[], at timestamptz, out freed int, out kept int)
+create or replace function holdfast._end_leases(
+  lane holdfast.lane, leases tid[], at timestamptz, only_spent boolean default false, out freed int, out kept int)
 language plpgsql volatile
 as $$
 declare
@@ -5447,6 +5497,9 @@ begin
   v_ids := array(select i from holdfast.lease l cross join lateral unnest(l.ids) i where l.ctid = any (leases));
   v_freed := array(select m.id from holdfast.message m where m.id = any (v_ids) for update skip locked);
   v_spent := holdfast._spent(lane.queue_id, v_freed);
+  if only_spent then
+    v_freed := v_spent;
+  end if;
   if v_spent <> '{}' and not holdfast._can_bury(lane.queue_id) then
     v_freed := array(select i from unnest(v_freed) i where i not in (select unnest(v_spent)));
   end if;
@@ -5464,7 +5517,7 @@ begin
   freed := cardinality(v_freed);
 end $$;
 comment on function holdfast._end_leases is
-  'Under the lane lock: give back what these locked leases hold, but for messages that somebody has locked, and dead ones that cannot be buried now. kept: leases that stay';
+  'Under the lane lock: give back what these locked leases hold, but for messages that somebody has locked, and dead ones that cannot be buried now. only_spent: nothing but dead ones. kept: leases that stay';
 
 create or replace function holdfast.sweep(queue text) returns int
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
@@ -5486,6 +5539,233 @@ begin
   return v_ended;
 end $$;
 comment on function holdfast.sweep is 'End the leases of a queue that ran out, now; returns how many messages that freed. claim does this by itself';
+
+-- 66_row.sql
+-- Rows: messages as rows that a statement of somebody else selects, locks and takes (by_row).
+--
+-- holdfast.row_message shows them, in the order of their ids by an index of its own, and can be read for update: it has no
+-- join, so nothing but messages is locked. What it shows of leases is what the statement's snapshot knows. So a row that
+-- is to be had by it may have been claimed since: take() decides, under the lane lock and with a new snapshot. What it takes
+-- is held as by the due path (due_at = -infinity), also ahead of the cursor and in gaps: claims pass it by.
+--
+-- Where nobody claims but by rows, nothing moves the cursor. So take() lets it pass what has been taken, a thousand
+-- ids at a time; sends that are open then are written down as gaps.
+-- Lock order: as in a claim.
+
+-- Far dearer than it is: where the planner has no figures of a queue, it believes that there is next to nothing in it, and
+-- would rather sort that than walk an index that has the order. As it is, it has reason not to look at one row too many.
+create or replace function holdfast.hold(id bigint, due_at timestamptz) returns holdfast.hold
+language plpgsql stable security definer cost 20000 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_hold holdfast.hold;
+begin
+  select h.token, h.consumer, h.deadline into v_hold from holdfast._holders(array[hold.id]) h;
+  if v_hold.token is null and hold.due_at = '-infinity' and holdfast._is_ours((hold.id >> 40)::int) then
+    -- In somebody's hands all the same. Where the lane has not been booted here, a crash took it out of them.
+    v_hold.deadline := 'infinity';
+  end if;
+  return v_hold;
+end $$;
+comment on function holdfast.hold is
+  'In whose lease a message with this id and due_at is, as far as the snapshot of the statement goes; all null: in nobody''s';
+
+-- Who names a queue has said that row_of is not null. The planner would count that twice, and expect too few, if this said it
+-- as plainly.
+create or replace view holdfast.row_message as
+  select m.id, m.row_of as queue, m.payload, m.body, m.content_type, m.headers, m.correlation_id, m.tag, m.key,
+         coalesce(m.deliveries, 0)
+           + case when m.due_at is null or m.due_at = '-infinity' then ((holdfast.hold(m.id, m.due_at)).deadline is not null)::int else 0 end as deliveries,
+         coalesce(m.max_deliveries, (select q.max_deliveries from holdfast.queue q where q.name = m.row_of)) as max_deliveries,
+         case when m.due_at is null or m.due_at = '-infinity' then coalesce((holdfast.hold(m.id, m.due_at)).deadline, least(m.enqueued_at, now()))
+              else m.due_at end as visible_at,
+         case when m.due_at is null or m.due_at = '-infinity' then (holdfast.hold(m.id, m.due_at)).token end as token,
+         case when m.due_at is null or m.due_at = '-infinity' then (holdfast.hold(m.id, m.due_at)).consumer end as consumer,
+         m.enqueued_at, m.expires_at, m.last_error, m.origin
+  from holdfast.message m where coalesce(m.row_of, '') <> '';
+comment on view holdfast.row_message is
+  'The messages of queues with by_row. deliveries counts the one under way; visible_at: from when on a message can be taken, of one in flight the deadline';
+
+create or replace view holdfast.row_queue as
+  select q.name as queue, q.created_at, q.paused, q.lease, q.max_deliveries, q.dead_letter, q.max_payload, q.config -> 'annotations' as annotations
+  from holdfast.queue q where q.row_of is not null;
+comment on view holdfast.row_queue is 'The queues with by_row, and what holds for them';
+
+create or replace function holdfast._check_take(queue holdfast.queue, ids bigint[], lease interval, consumer text) returns void language plpgsql stable
+as $$
+begin
+  if queue.row_of is null then
+    perform holdfast._fail('QH104', format('the messages of "%s" are no rows', queue.name), 'It was made without by_row.',
+      'Claim from it, or make a queue with {"by_row": true}.');
+  end if;
+  if cardinality(ids) > 10000 then
+    perform holdfast._fail('QH301', 'too many ids', format('Got %s.', cardinality(ids)), 'One call takes at most 10,000 messages.');
+  end if;
+  perform holdfast._check_lease(lease);
+  perform holdfast._check_text('consumer', consumer);
+  perform holdfast._check_isolation('take');
+end $$;
+comment on function holdfast._check_take is 'Refuse bad arguments of take, a queue without rows, and a transaction it cannot work in';
+
+create or replace function holdfast._free_lapsed(lane holdfast.lane, ids bigint[], at timestamptz) returns void language plpgsql volatile
+as $$
+declare
+  -- The sum keeps the planner off the index of deadlines, where it would read all leases that are over.
+  v_leases tid[] := array(
+    select o.place from (select distinct h.token, h.part from holdfast._holders(_free_lapsed.ids) h where h.deadline <= at) h
+      cross join lateral (select l.ctid as place from holdfast.lease l
+                          where l.token = h.token and l.part = h.part and l.deadline + interval '0' <= at for update skip locked) o);
+begin
+  if v_leases <> '{}' then
+    perform holdfast._end_leases(lane, v_leases, at);
+  end if;
+end $$;
+comment on function holdfast._free_lapsed is 'Under the lane lock: end the leases in which these messages are, if they are over';
+
+create or replace function holdfast._take_ids(lane holdfast.lane, ids bigint[], at timestamptz, want int) returns bigint[] language plpgsql volatile
+as $$
+declare
+  v_held bigint[] := array(select h.id from holdfast._holders(_take_ids.ids) h);
+  v_taken bigint[];
+  v_over bigint[];
+begin
+  with candidate as (
+    select m.id, m.expires_at <= at as over from holdfast.message m
+    where m.id = any (_take_ids.ids) and m.id <> all (v_held) and (m.due_at is null or (m.due_at > '-infinity' and m.due_at <= at))
+    order by m.id limit want for update skip locked
+  ), taken as (
+    update holdfast.message m set due_at = '-infinity' from candidate c where m.id = c.id returning m.id, c.over
+  )
+  select array_agg(t.id order by t.id) filter (where t.over is not true), array_agg(t.id) filter (where t.over) into v_taken, v_over from taken t;
+  if v_over is not null then
+    perform holdfast._end(lane.queue_id, v_over, 'expired', at);
+  end if;
+  return v_taken;
+end $$;
+comment on function holdfast._take_ids is
+  'Under the lane lock: mark those of these messages that can be claimed now as held, and return their ids, at most so many; those past their time to live end';
+
+create or replace function holdfast._pass_taken(lane holdfast.lane, at timestamptz) returns void language plpgsql volatile
+as $$
+declare
+  v_clean boolean := pg_current_xact_id_if_assigned() is null;
+  v_start bigint := holdfast._advance(lane);
+  v_last bigint := coalesce(pg_sequence_last_value(lane.ids), 0);
+  v_first bigint;
+begin
+  select coalesce(min(s.id) filter (where s.due_at is null), case when count(*) = 1000 then max(s.id) else v_last end + 1) into v_first
+  from (select m.id, m.due_at from holdfast.message m
+        where m.id >= v_start and m.id < (lane.id + 1)::bigint << 40 order by m.id limit 1000) s;
+  if v_first >= v_start + 1000 then
+    -- What is there of these ids is held, or due some time: a look at the gap leaves it alone.
+    perform holdfast._open_gaps(lane, array[v_start], array[v_first - 1], v_clean);
+    perform holdfast._pass_to(lane, v_first, at);
+  end if;
+end $$;
+comment on function holdfast._pass_taken is
+  'Under the lane lock: let the cursor pass what was taken by its id, and what lies scheduled between, if that is a thousand ids at least';
+
+create or replace function holdfast.take(
+  queue text, ids bigint[], lease interval default null, consumer text default null, patient boolean default true)
+returns setof holdfast.delivery
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._work_queue(take.queue);
+  v_lane holdfast.lane;
+  v_token bigint := holdfast._token();
+  v_now timestamptz;
+  v_mine bigint[];
+  v_taken bigint[];
+  v_allowed int;
+  v_handed int := 0;
+begin
+  perform holdfast._check_take(v_queue, take.ids, take.lease, take.consumer);
+  perform holdfast._limit_transaction();
+  for v_lane in
+    select l.* from holdfast.lane l where l.queue_id = v_queue.id and l.id in (select i >> 40 from unnest(take.ids) i) order by l.priority desc, l.shard
+  loop
+    continue when v_lane.paused;
+    if not pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) then
+      continue when patient is not true or not holdfast._await_lane(v_lane);
+    end if;
+    -- Only now, as in a claim.
+    v_now := holdfast.now();
+    continue when holdfast._boot_lane(v_lane);
+    v_mine := array(select i from unnest(take.ids) i where i >> 40 = v_lane.id);
+    if v_lane.throttle is not null then
+      v_allowed := holdfast._allowance(v_lane, cardinality(v_mine));
+    end if;
+    perform holdfast._advance(v_lane);
+    perform holdfast._free_lapsed(v_lane, v_mine, v_now);
+    v_taken := holdfast._take_ids(v_lane, v_mine, v_now, v_allowed);
+    if v_allowed > coalesce(cardinality(v_taken), 0) then
+      perform holdfast._refund(v_queue.name, v_allowed - coalesce(cardinality(v_taken), 0));
+    end if;
+    continue when v_taken is null;
+    v_handed := v_handed + cardinality(v_taken);
+    insert into holdfast.lease (token, part, queue_id, lane_id, queue_name, booted, cursor, consumer, claimed_at, deadline, ids, scattered, upto,
+                                handed, made_by)
+    values (v_token, -v_lane.id, v_lane.queue_id, v_lane.id, v_lane.queue_name, v_lane.booted, v_lane.cursor, take.consumer, v_now,
+            v_now + coalesce(take.lease, v_lane.lease), v_taken, v_taken, 0, v_handed, pg_current_xact_id());
+    if v_taken[1] >= pg_sequence_last_value(v_lane.cursor) + 1000 then
+      perform holdfast._pass_taken(v_lane, v_now);
+    end if;
+  end loop;
+  update holdfast.lease l set handed = v_handed where l.token = v_token and l.handed <> v_handed;
+  return query select h.* from holdfast._held(v_token, null) h;
+end $$;
+comment on function holdfast.take is
+  'Take these messages of a queue with by_row under a lease, as far as they can be claimed now. patient: wait a little for whoever claims at this moment';
+
+create or replace function holdfast._bury_spent(lane holdfast.lane, at timestamptz, want int) returns int language plpgsql volatile
+as $$
+declare
+  v_first timestamptz := holdfast._first_overdue(lane, at, false);
+  v_leases tid[] := array(
+    select l.ctid from holdfast.lease l
+    where l.lane_id = lane.id and l.deadline >= v_first and l.deadline <= at
+    order by l.deadline limit want for update skip locked);
+begin
+  if v_leases = '{}' then
+    return 0;
+  end if;
+  perform holdfast._advance(lane);
+  return (holdfast._end_leases(lane, v_leases, at, true)).freed;
+end $$;
+comment on function holdfast._bury_spent is 'Under the lane lock: of the messages in leases that are over, at most so many leases, end those that have used up their deliveries';
+
+create or replace function holdfast.bury_spent(queue text default null) returns int
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_at timestamptz := holdfast.now();
+  v_lane holdfast.lane;
+  v_buried int := 0;
+begin
+  perform holdfast._check_isolation('bury_spent');
+  if bury_spent.queue is not null then
+    perform holdfast._work_queue(bury_spent.queue);
+  end if;
+  for v_lane in
+    select l.* from holdfast.queue q join holdfast.lane l on l.queue_id = q.id
+    where q.row_of is not null and (bury_spent.queue is null or q.name = bury_spent.queue)
+      and (select e.deadline from holdfast.lease e
+           where e.lane_id = l.id and e.deadline <= v_at and e.deadline >= holdfast._time(coalesce(pg_sequence_last_value(l.lease_floor), 0))
+           order by e.deadline limit 1) is not null
+    order by l.id
+  loop
+    -- Whoever has the lane is at it, or in a hurry: the next call comes soon.
+    continue when not pg_try_advisory_xact_lock(holdfast._lane_lock(), v_lane.id) or holdfast._boot_lane(v_lane);
+    v_buried := v_buried + holdfast._bury_spent(v_lane, v_at, 200);
+  end loop;
+  return v_buried;
+end $$;
+comment on function holdfast.bury_spent is
+  'Bury the messages of a queue with by_row (null: of all of them) whose last delivery has run out, and leave those that have another; returns how many. It waits for nobody';
 
 -- 70_settle.sql
 -- Settling: ack, nack, release, extend, next.
@@ -5846,8 +6126,8 @@ begin
   with gone as (
     delete from holdfast.message m where m.id = any (_bury.ids) returning m.*
   )
-  insert into holdfast.message (id, queue_id, enqueued_at, payload, body, content_type, headers, tag, correlation_id, last_error, origin)
-  select nextval(v_ids), v_grave.id, at, g.payload, g.body, g.content_type, g.headers, g.tag, g.correlation_id, g.last_error,
+  insert into holdfast.message (id, queue_id, enqueued_at, payload, body, content_type, headers, tag, correlation_id, last_error, row_of, origin)
+  select nextval(v_ids), v_grave.id, at, g.payload, g.body, g.content_type, g.headers, g.tag, g.correlation_id, g.last_error, v_grave.row_of,
          jsonb_strip_nulls(jsonb_build_object(
            'queue', queue.name, 'id', g.id, 'root_id', holdfast._root_id(g.id, g.origin),
            'deliveries', g.deliveries, 'failures', coalesce(g.failures, 0), 'error', g.last_error, 'priority', l.priority,
@@ -6225,11 +6505,12 @@ begin
       from (select * from gone order by gone.id) g
     ), moved as (
       insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
-                                    max_deliveries, ordering_key, order_no, key, due_at, idempotency_key, payload_hash, last_error, origin)
+                                    max_deliveries, ordering_key, order_no, key, due_at, idempotency_key, payload_hash, last_error, row_of,
+                                    origin)
       select n.moved_id, target.id, at, at + target.ttl, n.payload, n.body, n.content_type, n.headers, n.tag, n.correlation_id,
              (n.origin ->> 'max_deliveries')::int, n.line, case when n.line is not null then nextval('holdfast.order_no') end,
              n.origin ->> 'key', case when n.origin ? 'key' then at end, f.key,
-             case when f.key is not null then holdfast._payload_hash(n.payload, n.body) end, n.last_error,
+             case when f.key is not null then holdfast._payload_hash(n.payload, n.body) end, n.last_error, target.row_of,
              n.origin || jsonb_build_object('redrives', coalesce((n.origin ->> 'redrives')::int, 0) + 1, 'redriven_at', at)
       from numbered n left join lateral (select n.origin ->> 'idempotency_key' as key where v_free -> (n.origin ->> 'idempotency_key') = to_jsonb(n.id)) f on true
       order by n.id
@@ -7129,9 +7410,9 @@ begin
         cross join lateral (select l.priority from holdfast.lane l where l.id = i.id >> 40 offset 0) l
     ), resent as (
       insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
-                                    max_deliveries, ordering_key, order_no, origin)
+                                    max_deliveries, ordering_key, order_no, row_of, origin)
       select n.resent_id, target.id, at, at + target.ttl, n.payload, n.body, n.content_type, n.headers, n.tag, n.correlation_id,
-             n.max_deliveries, case when target.ordering = 'strict' then '' end, n.resent_no,
+             n.max_deliveries, case when target.ordering = 'strict' then '' end, n.resent_no, target.row_of,
              coalesce(n.origin, '{}') || jsonb_strip_nulls(jsonb_build_object(
                'queue', queue.name, 'id', n.id, 'root_id', holdfast._root_id(n.id, n.origin), 'outcome', n.outcome,
                'ended_at', n.ended_at, 'sent_at', holdfast._sent_at(n.origin, n.enqueued_at), 'enqueued_at', n.enqueued_at,
@@ -7150,11 +7431,11 @@ declare
   v_stored bigint;
 begin
   insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
-                                max_deliveries, ordering_key, order_no, origin)
+                                max_deliveries, ordering_key, order_no, row_of, origin)
   select nextval(lanes[case when queue.ordering = 'strict' then queue.priority_default else coalesce(s.priority, queue.priority_default) end + 1]),
          queue.id, at, at + queue.ttl, s.payload, s.body, s.content_type, s.headers, s.tag, s.correlation_id::uuid,
          s.max_deliveries, case queue.ordering when 'strict' then '' when 'key' then s.ordering_key end,
-         case when queue.ordering = 'strict' or queue.ordering = 'key' and s.ordering_key is not null then nextval('holdfast.order_no') end,
+         case when queue.ordering = 'strict' or queue.ordering = 'key' and s.ordering_key is not null then nextval('holdfast.order_no') end, queue.row_of,
          coalesce(s.origin, '{}') || jsonb_build_object('replays', coalesce((s.origin ->> 'replays')::int, 0) + 1, 'replayed_at', at)
   from (select s.* from holdfast.staged s where s.stage = _store_replayed.stage order by s.n offset 0) s;
   get diagnostics v_stored = row_count;
@@ -10629,7 +10910,7 @@ begin
   for v_grant in
     select * from (values
       ('holdfast_producer', '{send,send_batch,send_many,send_once,queue_schema,schema_versions,open_stage,check_staged,send_staged,drop_staged,writes,json_errors,begin_run,report_run,end_run,runs,fast_mode,now}'::text[]),
-      ('holdfast_consumer', '{read,read_archive,log_stats,extent,base_id,queue_schema,schema_versions,claim,claim_cohort,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,whereabouts,contents,outcomes,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
+      ('holdfast_consumer', '{read,read_archive,log_stats,extent,base_id,queue_schema,schema_versions,claim,claim_cohort,claims,take,bury_spent,hold,next,ack,nack,release,extend,held,holders,listen,browse,message,whereabouts,contents,outcomes,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
       ('holdfast_monitor', '{queue_stats,outcomes,queues,queue_info,queue_schema,schema_versions,leases,log_stats,extent,base_id,blocked_keys,samples,rollups,archived,why,runs,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
@@ -10646,7 +10927,8 @@ begin
       execute format('grant insert on holdfast.staged to %I', v_grant.role);
     end if;
     if v_grant.role in ('holdfast_consumer', 'holdfast_admin') then
-      execute format('grant select on holdfast.scan_message, holdfast.scan_archive, holdfast.scan_lease to %I', v_grant.role);
+      execute format('grant select on holdfast.scan_message, holdfast.scan_archive, holdfast.scan_lease, holdfast.row_message, '
+                     'holdfast.row_queue to %I', v_grant.role);
     end if;
   end loop;
 end $$;
@@ -10660,7 +10942,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'fc7ba5163ef7e962cc779bd29c0c2e01961dfc68406d6b53fa1601ab61aedcaa', false);
+values (0, 'functions', 'ca7cb3212abc718705e80ebd31ecb5599f3b1e340456bc743d77bd4184cfc913', false);
 \else
 do $install$
 begin
@@ -10686,7 +10968,8 @@ begin
             (17, 'e260fab7d2a73a168a02eed2f50f3f1fb93eedf8b3388036cf25923dfcd20ae6'),
             (18, '6fc7de9033e787267cdf7aa89d0f3518e8154b7aa590880ff50b3395aa772940'),
             (19, 'e28c384f80a951b59f733e9c7487c09031c6350771a4129d2242fb5074ff90dd'),
-            (0, 'fc7ba5163ef7e962cc779bd29c0c2e01961dfc68406d6b53fa1601ab61aedcaa')
+            (20, '6ebdb59d50bac18e6f6fc2fd9661ba0a16555668e522cd4a1806c04b46805dbb'),
+            (0, 'ca7cb3212abc718705e80ebd31ecb5599f3b1e340456bc743d77bd4184cfc913')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
@@ -10698,9 +10981,9 @@ $install$;
 \endif
 commit;
 \if :holdfast_absent
-\echo 'Holdfast is installed, schema version 19.'
+\echo 'Holdfast is installed, schema version 20.'
 \else
-\echo 'This version of Holdfast, schema version 19, is installed already: nothing to do.'
+\echo 'This version of Holdfast, schema version 20, is installed already: nothing to do.'
 \endif
 \set ON_ERROR_STOP :holdfast_stop
 \set QUIET :holdfast_quiet

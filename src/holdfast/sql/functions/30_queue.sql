@@ -100,6 +100,8 @@ begin
         perform holdfast._check_field(v_field, v_value in ('"continue"', '"block"'), v_value, 'continue or block');
       when 'replaces' then
         perform holdfast._check_field(v_field, v_value in ('"unclaimed"', '"waiting"'), v_value, '"unclaimed" or "waiting"');
+      when 'by_row' then
+        perform holdfast._check_field(v_field, jsonb_typeof(v_value) = 'boolean', v_value, 'true or false');
       when 'budget' then
         perform holdfast._check_field(v_field, v_value in ('"deliveries"', '"failures"'), v_value, '"deliveries" or "failures"');
       when 'lapse_is_failure' then
@@ -115,7 +117,7 @@ begin
         perform holdfast._check_field(v_field, v_good, v_value, 'an object of at most 16,384 bytes as text');
       else
         perform holdfast._fail('QH104', format('unknown field "%s" in the configuration', left(v_field, 100)), format('Got %s.', left(v_value::text, 100)),
-          'Fields: kind, lease, max_deliveries, budget, lapse_is_failure, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, replaces, durability, retention, claim_window, rate_limits, annotations.');
+          'Fields: kind, lease, max_deliveries, budget, lapse_is_failure, dead_letter, backoff, ttl, expire_in_flight, keep, keep_for, max_depth, throughput_limit, priority_default, priorities, shards, notify, max_payload, ordering, on_dead, replaces, by_row, durability, retention, claim_window, rate_limits, annotations.');
     end case;
   end loop;
 end $$;
@@ -169,7 +171,7 @@ create or replace function holdfast._builtin() returns jsonb language sql immuta
            "backoff": {"base": "0 s", "factor": 2, "cap": "300 s", "jitter": 0},
            "priority_default": 0, "priorities": [0], "shards": 1, "notify": true, "max_payload": 1048576,
            "budget": "deliveries", "lapse_is_failure": false, "durability": "durable",
-           "ordering": "none", "on_dead": "continue", "replaces": "unclaimed", "retention": null,
+           "ordering": "none", "on_dead": "continue", "replaces": "unclaimed", "by_row": false, "retention": null,
            "claim_window": "0 s", "rate_limits": {"send": null, "claim": null, "settle": null},
            "annotations": {}}'::jsonb;
 comment on function holdfast._builtin is 'The configuration of a queue of which nothing was said';
@@ -190,9 +192,9 @@ create or replace function holdfast._of_kind(effective jsonb) returns jsonb lang
   return case effective ->> 'kind' when 'log'
     then effective || (holdfast._builtin() - '{kind,retention,notify,max_depth,max_payload,rate_limits,annotations}'::text[]) || '{"dead_letter": false}'
     else effective || '{"retention": null}'
-         || case effective ->> 'ordering' when 'strict'
+         || case when effective ->> 'ordering' = 'strict' or (effective ->> 'by_row')::boolean
               then jsonb_build_object('shards', 1, 'priorities', jsonb_build_array(effective -> 'priority_default')) else '{}' end end;
-comment on function holdfast._of_kind is 'An effective configuration without what its kind of queue does not have: whatever the defaults say, a log has few settings, and a strict queue has one lane';
+comment on function holdfast._of_kind is 'An effective configuration without what its kind of queue does not have: whatever the defaults say, a log has few settings, and a strict queue, or one with rows, has one lane';
 
 create or replace function holdfast._effective(queue text, config jsonb) returns jsonb language sql stable
   return (select holdfast._of_kind(holdfast._filled(e.merged)
@@ -233,6 +235,7 @@ begin
     ordering = nullif(effective ->> 'ordering', 'none'),
     on_dead = effective ->> 'on_dead',
     replaces = effective ->> 'replaces',
+    row_of = case when (effective ->> 'by_row')::boolean then q.name end,
     ordered = q.ordered or effective ->> 'ordering' <> 'none',
     plain = not (q.ordered or effective ->> 'ordering' <> 'none'),
     lean = not effective -> 'keep' ? 'done' and not (effective ->> 'expire_in_flight')::boolean
@@ -293,18 +296,33 @@ begin
 end $$;
 comment on function holdfast._check_ordering is 'Refuse an ordering that does not go with the messages of a queue';
 
-create or replace function holdfast._check_strict(config jsonb) returns void language plpgsql stable
+create or replace function holdfast._check_one_lane(config jsonb) returns void language plpgsql stable
 as $$
+declare
+  v_why text := case when config ->> 'ordering' = 'strict' then 'ordering is strict' when (config ->> 'by_row')::boolean then 'by_row is true' end;
 begin
   -- What the queue itself says: defaults that ask for more lanes are for the others.
-  if config ->> 'ordering' = 'strict' then
-    perform holdfast._check_field('shards', coalesce((config ->> 'shards')::numeric, 1) = 1, config -> 'shards', '1 where ordering is strict: one lane');
+  if v_why is not null then
+    perform holdfast._check_field('shards', coalesce((config ->> 'shards')::numeric, 1) = 1, config -> 'shards', format('1 where %s: one lane', v_why));
     perform holdfast._check_field('priorities',
       coalesce(config -> 'priorities', '[]') <@ jsonb_build_array(holdfast._effective('', config) -> 'priority_default', 0),
-      config -> 'priorities', 'nothing but priority_default where ordering is strict: one lane');
+      config -> 'priorities', format('nothing but priority_default where %s: one lane', v_why));
   end if;
 end $$;
-comment on function holdfast._check_strict is 'Refuse settings of a strict queue that would give it several lanes';
+comment on function holdfast._check_one_lane is 'Refuse settings of a strict queue, or one with rows, that would give it several lanes';
+
+create or replace function holdfast._check_by_row(config jsonb, was boolean default null) returns void language plpgsql stable
+as $$
+declare
+  v_by_row boolean := coalesce((config ->> 'by_row')::boolean, false);
+begin
+  -- A send that is open has read what the queue said before: its messages would be no rows.
+  perform holdfast._check_field('by_row', v_by_row is not distinct from coalesce(was, v_by_row), coalesce(config -> 'by_row', 'false'),
+                                'what the queue was made with; make another one, and move what is in it');
+  perform holdfast._check_field('by_row', not v_by_row or coalesce(config ->> 'ordering', 'none') = 'none', 'true',
+                                'true only where ordering is none: whoever takes rows knows of no lines');
+end $$;
+comment on function holdfast._check_by_row is 'Refuse rows where messages have an order, and a change of by_row; was: what it is now, null in a new queue';
 
 create or replace function holdfast._copy_to_lanes(queue text) returns void language plpgsql volatile
 as $$
@@ -395,7 +413,8 @@ begin
   perform holdfast._check_config(create_queue.config);
   v_config := holdfast._merge('{}', create_queue.config);
   perform holdfast._check_kind(v_config, v_config ->> 'kind');
-  perform holdfast._check_strict(v_config);
+  perform holdfast._check_by_row(v_config);
+  perform holdfast._check_one_lane(v_config);
   if holdfast._create_queue(create_queue.queue, v_config) then
     -- Not where dead letters make their queue: that happens in claims and settlements.
     perform holdfast._announce(create_queue.queue, (holdfast._queue(create_queue.queue)).notify);
@@ -424,7 +443,8 @@ begin
   end if;
   v_queue.config := holdfast._merge(v_queue.config, configure_queue.config);
   perform holdfast._check_kind(v_queue.config, v_queue.kind);
-  perform holdfast._check_strict(v_queue.config);
+  perform holdfast._check_by_row(v_queue.config, v_queue.row_of is not null);
+  perform holdfast._check_one_lane(v_queue.config);
   v_effective := holdfast._effective(v_queue.name, v_queue.config);
   update holdfast.queue q set config = v_queue.config where q.id = v_queue.id;
   perform holdfast._apply(v_queue.name, v_effective);
@@ -449,6 +469,9 @@ begin
   end if;
   if configure_defaults.config -> 'ordering' not in ('null', '"none"') then
     perform holdfast._fail('QH104', 'ordering has no global default but none', format('Got %s.', left((configure_defaults.config -> 'ordering')::text, 100)), 'Set it queue by queue.');
+  end if;
+  if configure_defaults.config -> 'by_row' not in ('null', 'false') then
+    perform holdfast._fail('QH104', 'by_row has no global default but false', format('Got %s.', left((configure_defaults.config -> 'by_row')::text, 100)), 'Say it queue by queue, when they are made.');
   end if;
   update holdfast.defaults d set config = holdfast._merge(d.config, configure_defaults.config) returning holdfast._filled(d.config) into v_defaults;
   for v_queue in select q.name, q.config from holdfast.queue q order by q.id for update loop

@@ -97,11 +97,11 @@ begin
     end if;
     with stored as (
       insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
-                                    correlation_id, max_deliveries, ordering_key, order_no)
+                                    correlation_id, max_deliveries, ordering_key, order_no, row_of)
       select nextval((v_lanes ->> coalesce(d.priority, queue.priority_default)::text)::regclass), queue.id, at, d.due_at,
              d.expires_at, d.payload, d.body, d.content_type, d.headers, d.tag, d.correlation_id, d.max_deliveries,
              case when queue.ordering = 'strict' then '' else d.ordering_key end,
-             case when queue.ordering = 'strict' or d.ordering_key is not null then nextval('holdfast.order_no') end
+             case when queue.ordering = 'strict' or d.ordering_key is not null then nextval('holdfast.order_no') end, queue.row_of
       from unnest(drafts) d
       returning id
     )
@@ -132,11 +132,12 @@ begin
     perform holdfast._check_depth(queue, 1, nth);
   end if;
   insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
-                                correlation_id, max_deliveries, ordering_key, order_no, key, idempotency_key, payload_hash)
+                                correlation_id, max_deliveries, ordering_key, order_no, key, idempotency_key, payload_hash, row_of)
   values (nextval(sequence), queue.id, at, case when draft.key is not null then coalesce(draft.due_at, at) else draft.due_at end,
           draft.expires_at, draft.payload, draft.body, draft.content_type, draft.headers, draft.tag, draft.correlation_id,
           draft.max_deliveries, v_line, case when v_line is not null then nextval('holdfast.order_no') end, draft.key,
-          draft.idempotency_key, case when draft.idempotency_key is not null then holdfast._payload_hash(draft.payload, draft.body) end)
+          draft.idempotency_key, case when draft.idempotency_key is not null then holdfast._payload_hash(draft.payload, draft.body) end,
+          queue.row_of)
   -- Under the lock nobody has it; but a transaction with a fixed snapshot may not see who has: PostgreSQL tells it to try again.
   on conflict (queue_id, idempotency_key) where idempotency_key is not null do nothing
   returning id into v_id;

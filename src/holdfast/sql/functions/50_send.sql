@@ -70,7 +70,7 @@ declare
   v_xid xid8;
   v_id bigint;
 begin
-  select q.id, q.kind, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, q.ordering, q.fast, l.ids into v_queue
+  select q.id, q.kind, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, q.ordering, q.fast, q.row_of, l.ids into v_queue
   from holdfast.queue q left join holdfast.lane l on l.queue_id = q.id and l.priority = coalesce(send.priority, q.priority_default)
     and l.shard = pg_backend_pid() % q.shards
   where q.name = send.queue;
@@ -103,9 +103,9 @@ begin
 
   v_xid := pg_current_xact_id();
   insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
-                                correlation_id, max_deliveries)
+                                correlation_id, max_deliveries, row_of)
   values (nextval(v_queue.ids), v_queue.id, v_now, v_due, v_expires, send.payload, send.body, send.content_type, send.headers,
-          send.tag, send.correlation_id, send.max_deliveries)
+          send.tag, send.correlation_id, send.max_deliveries, v_queue.row_of)
   returning id into v_id;
   if v_queue.notify and pg_sequence_last_value(v_queue.asleep) >= holdfast._us(v_now) then
     perform holdfast._wake(holdfast._queue(send.queue));
@@ -159,9 +159,9 @@ begin
   v_xid := pg_current_xact_id();
   with stored as (
     insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
-                                  correlation_id, max_deliveries)
+                                  correlation_id, max_deliveries, row_of)
     select nextval((v_lanes ->> coalesce(d.priority, queue.priority_default)::text)::regclass), queue.id, at, d.due_at,
-           d.expires_at, d.payload, d.body, d.content_type, d.headers, d.tag, d.correlation_id, d.max_deliveries
+           d.expires_at, d.payload, d.body, d.content_type, d.headers, d.tag, d.correlation_id, d.max_deliveries, queue.row_of
     from unnest(drafts) d
     returning id
   )
@@ -232,9 +232,9 @@ begin
   lock table holdfast.message in row exclusive mode;
   v_stored := array(select nextval(v_ids) from generate_series(1, cardinality(payloads)));
   insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, content_type, headers, tag,
-                                correlation_id, max_deliveries)
+                                correlation_id, max_deliveries, row_of)
   select v_stored[p.n], v_queue.id, v_now, v_due, v_expires, p.payload, send_batch.content_type, send_batch.headers,
-         send_batch.tag, send_batch.correlation_id, send_batch.max_deliveries
+         send_batch.tag, send_batch.correlation_id, send_batch.max_deliveries, v_queue.row_of
   from unnest(payloads) with ordinality p(payload, n)
   where pg_column_size(p.payload) <= v_queue.max_payload / 256
      or holdfast._fits(p.payload, v_queue.max_payload, case when cardinality(payloads) > 1 then p.n end);

@@ -196,12 +196,12 @@ declare
   v_stored bigint;
 begin
   insert into holdfast.message (id, queue_id, enqueued_at, due_at, expires_at, payload, body, content_type, headers, tag,
-                                correlation_id, max_deliveries, ordering_key, order_no)
+                                correlation_id, max_deliveries, ordering_key, order_no, row_of)
   select nextval(lanes[coalesce(s.priority, queue.priority_default) + 1]), queue.id, at,
          case when coalesce(at + make_interval(secs => s.delay), s.deliver_at) > at then coalesce(at + make_interval(secs => s.delay), s.deliver_at) end,
          coalesce(s.expires_at, at + make_interval(secs => s.ttl), at + queue.ttl), s.payload, s.body, s.content_type, s.headers, s.tag, s.correlation_id::uuid, s.max_deliveries,
          case when queue.ordering = 'strict' then '' else s.ordering_key end,
-         case when queue.ordering = 'strict' or s.ordering_key is not null then nextval('holdfast.order_no') end
+         case when queue.ordering = 'strict' or s.ordering_key is not null then nextval('holdfast.order_no') end, queue.row_of
   from (select s.* from holdfast.staged s where s.stage = _store_staged.stage order by s.n offset 0) s
   where not holdfast._suspect(s, queue.max_payload, queue.kind = 'log', queue.ordering, queue.priority_default, at)
     or holdfast._staged_fits(s, queue, at);
@@ -218,10 +218,11 @@ declare
   v_queue_id int := queue.id;
   v_expires_at timestamptz := at + queue.ttl;
   v_most int := queue.max_payload / 256;
+  v_row_of text := queue.row_of;
   v_stored bigint;
 begin
-  insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload)
-  select nextval(v_ids), v_queue_id, at, v_expires_at, s.payload
+  insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, row_of)
+  select nextval(v_ids), v_queue_id, at, v_expires_at, s.payload, v_row_of
   from (select s.* from holdfast.staged s where s.stage = _store_payloads.stage order by s.n offset 0) s
   -- Who knows the stage can still add to it. What is added now is not counted, so that the write fails.
   where not holdfast._has_options(s)

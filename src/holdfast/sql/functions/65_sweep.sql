@@ -89,7 +89,8 @@ end $$;
 comment on function holdfast._tidy_leases is
   'Under the lane lock: remove leases that were settled while the cursor register had not passed them. One that is missed ends with its deadline';
 
-create or replace function holdfast._end_leases(lane holdfast.lane, leases tid[], at timestamptz, out freed int, out kept int)
+create or replace function holdfast._end_leases(
+  lane holdfast.lane, leases tid[], at timestamptz, only_spent boolean default false, out freed int, out kept int)
 language plpgsql volatile
 as $$
 declare
@@ -102,6 +103,9 @@ begin
   v_ids := array(select i from holdfast.lease l cross join lateral unnest(l.ids) i where l.ctid = any (leases));
   v_freed := array(select m.id from holdfast.message m where m.id = any (v_ids) for update skip locked);
   v_spent := holdfast._spent(lane.queue_id, v_freed);
+  if only_spent then
+    v_freed := v_spent;
+  end if;
   if v_spent <> '{}' and not holdfast._can_bury(lane.queue_id) then
     v_freed := array(select i from unnest(v_freed) i where i not in (select unnest(v_spent)));
   end if;
@@ -119,7 +123,7 @@ begin
   freed := cardinality(v_freed);
 end $$;
 comment on function holdfast._end_leases is
-  'Under the lane lock: give back what these locked leases hold, but for messages that somebody has locked, and dead ones that cannot be buried now. kept: leases that stay';
+  'Under the lane lock: give back what these locked leases hold, but for messages that somebody has locked, and dead ones that cannot be buried now. only_spent: nothing but dead ones. kept: leases that stay';
 
 create or replace function holdfast.sweep(queue text) returns int
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp

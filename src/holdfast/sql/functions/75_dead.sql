@@ -37,8 +37,8 @@ begin
   with gone as (
     delete from holdfast.message m where m.id = any (_bury.ids) returning m.*
   )
-  insert into holdfast.message (id, queue_id, enqueued_at, payload, body, content_type, headers, tag, correlation_id, last_error, origin)
-  select nextval(v_ids), v_grave.id, at, g.payload, g.body, g.content_type, g.headers, g.tag, g.correlation_id, g.last_error,
+  insert into holdfast.message (id, queue_id, enqueued_at, payload, body, content_type, headers, tag, correlation_id, last_error, row_of, origin)
+  select nextval(v_ids), v_grave.id, at, g.payload, g.body, g.content_type, g.headers, g.tag, g.correlation_id, g.last_error, v_grave.row_of,
          jsonb_strip_nulls(jsonb_build_object(
            'queue', queue.name, 'id', g.id, 'root_id', holdfast._root_id(g.id, g.origin),
            'deliveries', g.deliveries, 'failures', coalesce(g.failures, 0), 'error', g.last_error, 'priority', l.priority,
@@ -416,11 +416,12 @@ begin
       from (select * from gone order by gone.id) g
     ), moved as (
       insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
-                                    max_deliveries, ordering_key, order_no, key, due_at, idempotency_key, payload_hash, last_error, origin)
+                                    max_deliveries, ordering_key, order_no, key, due_at, idempotency_key, payload_hash, last_error, row_of,
+                                    origin)
       select n.moved_id, target.id, at, at + target.ttl, n.payload, n.body, n.content_type, n.headers, n.tag, n.correlation_id,
              (n.origin ->> 'max_deliveries')::int, n.line, case when n.line is not null then nextval('holdfast.order_no') end,
              n.origin ->> 'key', case when n.origin ? 'key' then at end, f.key,
-             case when f.key is not null then holdfast._payload_hash(n.payload, n.body) end, n.last_error,
+             case when f.key is not null then holdfast._payload_hash(n.payload, n.body) end, n.last_error, target.row_of,
              n.origin || jsonb_build_object('redrives', coalesce((n.origin ->> 'redrives')::int, 0) + 1, 'redriven_at', at)
       from numbered n left join lateral (select n.origin ->> 'idempotency_key' as key where v_free -> (n.origin ->> 'idempotency_key') = to_jsonb(n.id)) f on true
       order by n.id

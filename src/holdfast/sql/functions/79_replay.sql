@@ -86,9 +86,9 @@ begin
         cross join lateral (select l.priority from holdfast.lane l where l.id = i.id >> 40 offset 0) l
     ), resent as (
       insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
-                                    max_deliveries, ordering_key, order_no, origin)
+                                    max_deliveries, ordering_key, order_no, row_of, origin)
       select n.resent_id, target.id, at, at + target.ttl, n.payload, n.body, n.content_type, n.headers, n.tag, n.correlation_id,
-             n.max_deliveries, case when target.ordering = 'strict' then '' end, n.resent_no,
+             n.max_deliveries, case when target.ordering = 'strict' then '' end, n.resent_no, target.row_of,
              coalesce(n.origin, '{}') || jsonb_strip_nulls(jsonb_build_object(
                'queue', queue.name, 'id', n.id, 'root_id', holdfast._root_id(n.id, n.origin), 'outcome', n.outcome,
                'ended_at', n.ended_at, 'sent_at', holdfast._sent_at(n.origin, n.enqueued_at), 'enqueued_at', n.enqueued_at,
@@ -107,11 +107,11 @@ declare
   v_stored bigint;
 begin
   insert into holdfast.message (id, queue_id, enqueued_at, expires_at, payload, body, content_type, headers, tag, correlation_id,
-                                max_deliveries, ordering_key, order_no, origin)
+                                max_deliveries, ordering_key, order_no, row_of, origin)
   select nextval(lanes[case when queue.ordering = 'strict' then queue.priority_default else coalesce(s.priority, queue.priority_default) end + 1]),
          queue.id, at, at + queue.ttl, s.payload, s.body, s.content_type, s.headers, s.tag, s.correlation_id::uuid,
          s.max_deliveries, case queue.ordering when 'strict' then '' when 'key' then s.ordering_key end,
-         case when queue.ordering = 'strict' or queue.ordering = 'key' and s.ordering_key is not null then nextval('holdfast.order_no') end,
+         case when queue.ordering = 'strict' or queue.ordering = 'key' and s.ordering_key is not null then nextval('holdfast.order_no') end, queue.row_of,
          coalesce(s.origin, '{}') || jsonb_build_object('replays', coalesce((s.origin ->> 'replays')::int, 0) + 1, 'replayed_at', at)
   from (select s.* from holdfast.staged s where s.stage = _store_replayed.stage order by s.n offset 0) s;
   get diagnostics v_stored = row_count;

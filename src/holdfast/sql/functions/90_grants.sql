@@ -15,7 +15,7 @@ begin
   for v_grant in
     select * from (values
       ('holdfast_producer', '{send,send_batch,send_many,send_once,queue_schema,schema_versions,open_stage,check_staged,send_staged,drop_staged,writes,json_errors,begin_run,report_run,end_run,runs,fast_mode,now}'::text[]),
-      ('holdfast_consumer', '{read,read_archive,log_stats,extent,base_id,queue_schema,schema_versions,claim,claim_cohort,claims,next,ack,nack,release,extend,held,holders,listen,browse,message,whereabouts,contents,outcomes,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
+      ('holdfast_consumer', '{read,read_archive,log_stats,extent,base_id,queue_schema,schema_versions,claim,claim_cohort,claims,take,bury_spent,hold,next,ack,nack,release,extend,held,holders,listen,browse,message,whereabouts,contents,outcomes,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
       ('holdfast_monitor', '{queue_stats,outcomes,queues,queue_info,queue_schema,schema_versions,leases,log_stats,extent,base_id,blocked_keys,samples,rollups,archived,why,runs,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
@@ -32,7 +32,8 @@ begin
       execute format('grant insert on holdfast.staged to %I', v_grant.role);
     end if;
     if v_grant.role in ('holdfast_consumer', 'holdfast_admin') then
-      execute format('grant select on holdfast.scan_message, holdfast.scan_archive, holdfast.scan_lease to %I', v_grant.role);
+      execute format('grant select on holdfast.scan_message, holdfast.scan_archive, holdfast.scan_lease, holdfast.row_message, '
+                     'holdfast.row_queue to %I', v_grant.role);
     end if;
   end loop;
 end $$;
