@@ -23,6 +23,11 @@ def has_server(data_dir: Path | str = DEFAULT_DATA_DIR) -> bool:
     return os.path.islink(server) or os.path.exists(server / "data")
 
 
+def key_folder(url: str | None = None) -> Path | None:
+    """Where the key that secrets are sealed with may be: beside the embedded server, if that is used."""
+    return None if configured_url(url) else Path(DEFAULT_DATA_DIR).resolve()
+
+
 @contextmanager
 def database(
     url: str | None = None, *, data_dir: Path | str = DEFAULT_DATA_DIR, create: bool = True

@@ -31,6 +31,7 @@ NEVER_ANSWERED = {
     *("QH501", "QH502", "QH503", "QH504"),
     *("QH801", "QH802", "QH810", "QH811"),
     *("QH830", "QH831"),  # of dialects only
+    *("QH840", "QH841"),  # where secrets are kept
     *("QH914", "QH915"),  # where no route is
     "QH933",
 }

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.database import database
+from holdfast.database import database, key_folder
 
 from ._command import Invocation, command
 from ._origins import network, origin
@@ -186,6 +186,7 @@ def serve(
             prepare=prepare,
             cors=tuple(cors or ()),
             trust_proxy=trust_proxy,
+            key_folder=key_folder(invocation.database_url),
             dialects=offered(dialects),
             proxies=tuple(proxy or ()),
             tls_certificate=tls_certificate,

@@ -14,7 +14,7 @@ import typer
 from psycopg import conninfo
 
 from holdfast.client import Delivery, Holdfast, QueueExistsError
-from holdfast.database import URL_VARIABLE, configured_url, database
+from holdfast.database import URL_VARIABLE, configured_url, database, key_folder
 from holdfast.embedded import DEFAULT_DATA_DIR, EmbeddedError
 from holdfast.migrate import migrate
 
@@ -140,6 +140,7 @@ def up(
             host=where(host),
             port=which(port),
             upkeep=UPKEEP_SECONDS,
+            key_folder=key_folder(invocation.database_url),
             dialects=offered(None),
             log_format=chosen(LogFormat, log_format, FORMAT_VARIABLE, LogFormat.TEXT),
             log_level=chosen(LogLevel, log_level, LEVEL_VARIABLE, LogLevel.WARNING),

@@ -71,6 +71,9 @@
     ├── JobError
     │   ├── InvalidJobError             QH830  422
     │   └── InvalidCronError            QH831  422
+    ├── SecretError
+    │   ├── SecretKeyError              QH840  503
+    │   └── SealedError                 QH841  503
     ├── ApiKeyError
     │   ├── InvalidApiKeyError          QH901  422
     │   └── ApiKeyNotFoundError         QH902  404
@@ -605,6 +608,24 @@ class InvalidCronError(JobError):
     http_status = 422
 
 
+class SecretError(HoldfastError):
+    """Something is wrong with a secret that is to be sealed or opened."""
+
+
+class SecretKeyError(SecretError):
+    """There is no key to seal or open secrets with, or it is malformed."""
+
+    name = "no_secret_key"
+    http_status = 503
+
+
+class SealedError(SecretError):
+    """What was sealed cannot be opened: another key, another purpose, or it was changed."""
+
+    name = "cannot_unseal"
+    http_status = 503
+
+
 class ApiKeyError(HoldfastError):
     """Something is wrong with a key to the HTTP server."""
 
@@ -824,6 +845,8 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH811": BatchConflictError,
         "QH830": InvalidJobError,
         "QH831": InvalidCronError,
+        "QH840": SecretKeyError,
+        "QH841": SealedError,
         "QH901": InvalidApiKeyError,
         "QH902": ApiKeyNotFoundError,
         "QH910": MalformedRequestError,

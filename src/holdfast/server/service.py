@@ -18,6 +18,7 @@ import psycopg
 from starlette.requests import Request
 
 from holdfast.client import Delivery, HoldfastError, QueueNotFoundError, UnavailableError
+from holdfast.vault import Vault
 
 from .annotations import Annotations
 from .auth import Door
@@ -68,6 +69,7 @@ class Service:
 
     def __init__(self, settings: Settings, jobs: Sequence[Job] = ()) -> None:
         self.settings = settings
+        self.vault = Vault.found(settings.key_folder)
         self.meters = Meters()
         self.traces = Traces()
         self.engine = Engine(settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from pathlib import Path
 
 MIB = 1024 * 1024
 
@@ -42,6 +43,7 @@ class Settings:
     cors: tuple[str, ...] = ()  # origins whose pages may call
     trust_proxy: bool = False  # on this machine
     proxies: tuple[str, ...] = ()  # addresses and networks of others that are trusted
+    key_folder: Path | None = None  # where the key is that secrets are sealed with, if no variable has it
     dialects: tuple[str, ...] | None = None  # by name; None: all on loopback, none elsewhere
     tls_certificate: str | None = None  # files
     tls_key: str | None = None
