@@ -423,6 +423,17 @@ def test_leases_exclude_each_other_whichever_door_they_were_taken_at(
     assert queue_ti.items(name) == []
 
 
+def test_a_message_that_was_replaced_is_no_dead_letter_at_other_doors(
+    queue_ti: QueueTi, topics: Topics, name: str
+) -> None:
+    for content in ("old", "new"):
+        queue_ti.send(name, content, key="k")
+
+    (job,) = topics.claim(name)
+
+    assert (job["data"]["body"], job.get("meta")) == (as_payload("new"), None)
+
+
 def test_a_message_of_a_native_queue_is_settled_by_the_id_that_is_listed(
     queue_ti: QueueTi, holdfast: Holdfast, name: str
 ) -> None:

@@ -41,7 +41,7 @@ def test_a_key_that_nobody_has_sends_a_message_of_its_own(queue_ti: QueueTi, nam
     assert queue_ti.item(f"{name}.other")["id"] == other
 
 
-@pins(8, 21)
+@pins(7, 8, 21)
 def test_a_message_that_waits_is_replaced_where_it_lies(queue_ti: QueueTi, name: str, at: At) -> None:
     queue_ti.configure(name, message_ttl_seconds=60)
     id = queue_ti.send(name, "old", key="k", metadata={"a": "1"})
@@ -52,6 +52,7 @@ def test_a_message_that_waits_is_replaced_where_it_lies(queue_ti: QueueTi, name:
     item = queue_ti.item(name)
     assert (content_of(item), item["metadata"]) == (b"new", {"b": "2"})
     assert item["expires_at"] == "2030-01-01T00:01:50Z"
+    assert (item["created_at"], item["updated_at"]) == ("2030-01-01T00:00:00Z", "2030-01-01T00:00:50Z")
 
 
 @pytest.mark.parametrize("how", ["nack", "timeout", "requeue"])

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from holdfast import Holdfast
 from tests.dialects.conftest import At
 from tests.dialects.pins import pins
 from tests.dialects.topics import Topics
 
+WRITE = (
+    "update holdfast.message set origin = %s where queue_id = (select id from holdfast.queue where name = %s)"
+)
 POISON = {"data": {"n": 1}, "tag": "blue", "meta": {"trace": "z9"}, "node": "writer"}
 
 
@@ -118,6 +123,23 @@ def test_a_dead_letter_is_sent_back_by_producing_it_again(topics: Topics, name: 
     (job,) = topics.claim(name)
     assert (job["$seq"], job["data"], job["deliveries"]) == (2, {"n": 1}, 1)
     assert job["meta"]["trace"] == "z9"
+
+
+@pytest.mark.parametrize(
+    "origin", [5, [], "q", {}, {"queue": "q"}, {"queue": 5, "id": 1, "deliveries": 1}, {"id": "x"}]
+)
+def test_an_origin_that_somebody_has_written_is_shown_as_none(
+    topics: Topics, module_url: str, name: str, origin: Any
+) -> None:
+    topics.queue(name)
+    topics.append(name, "x")
+    with psycopg.connect(module_url, autocommit=True) as connection:
+        connection.execute(WRITE, [Jsonb(origin), name])
+
+    (record,) = topics.diff(name)["records"]
+    (job,) = topics.claim(name)
+
+    assert "meta" not in record | job
 
 
 def test_a_dead_letter_that_was_redriven_natively_is_none_any_more(

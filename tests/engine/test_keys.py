@@ -18,7 +18,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -155,6 +155,20 @@ def test_a_message_that_came_back_is_replaced_and_keeps_its_history(replacing: E
     expires_at = T0 + (timedelta(0) if how == "nack" else LEASE) + timedelta(hours=2)
     assert replacing.look("select expires_at from holdfast.message") == expires_at
     assert replacing.settle("ack", token, [first]) == ([], [first])
+
+
+def test_what_is_replaced_was_sent_when_it_was_sent_first(replacing: Engine) -> None:
+    first = replacing.send(1, key="k", max_deliveries=1)
+    for seconds in (10, 20):
+        replacing.at(T0 + timedelta(seconds=seconds))
+        replacing.send(2, key="k", max_deliveries=1)
+
+    (row,) = replacing.claim(1)
+    sent_at = datetime.fromisoformat(row["origin"]["sent_at"])
+    assert (row["enqueued_at"], sent_at) == (T0 + timedelta(seconds=20), T0)
+    replacing.settle("nack", row["token"])
+    (dead,) = replacing.rows("browse", queue="q", state="dead")
+    assert (dead["origin"]["root_id"], datetime.fromisoformat(dead["origin"]["sent_at"])) == (first, T0)
 
 
 def test_one_in_flight_is_not_replaced_until_its_lease_was_taken_back(replacing: Engine) -> None:

@@ -3126,7 +3126,7 @@ comment on function holdfast._orphans is 'Which of these messages are parked beh
 --                   transaction it is skipped, not handed out as it was. One that is being claimed is not waited for:
 --                   a new message is sent. One that came back from a delivery (nack, lease ran out) stays as it is, unless
 --                   the queue's replaces is waiting: then it is the same message with another content, and what its
---                   deliveries have left stays.
+--                   deliveries have left stays; origin.sent_at is when it was sent first.
 -- idempotency_key   at most one live message of a key: the same payload again answers with the first id, another is an
 --                   error. A unique index stands behind the lock. One that is past its time to live and in nobody's
 --                   hands ends at this moment, if nobody has removed it yet: else its key would swallow a message.
@@ -3281,7 +3281,9 @@ begin
   update holdfast.message m set
     enqueued_at = at, expires_at = draft.expires_at, payload = draft.payload, body = draft.body, content_type = draft.content_type,
     headers = draft.headers, tag = draft.tag, correlation_id = draft.correlation_id, max_deliveries = draft.max_deliveries,
-    last_error = case when v_any then m.last_error end, origin = case when v_any then m.origin end,
+    last_error = case when v_any then m.last_error end,
+    -- The same message: it was sent when it was sent first.
+    origin = case when v_any then coalesce(m.origin, '{}') || jsonb_build_object('sent_at', holdfast._sent_at(m.origin, m.enqueued_at)) end,
     -- A parked one waits for its time first, then a claim parks it again if it still stands behind a head.
     due_at = coalesce(draft.due_at, case when m.due_at = 'infinity' then m.due_at else least(m.due_at, at) end)
   where m.id = v_id;
@@ -10942,7 +10944,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'ca7cb3212abc718705e80ebd31ecb5599f3b1e340456bc743d77bd4184cfc913', false);
+values (0, 'functions', 'e7cc60c10c2f7b8044ea2d5353015076a147fb5a4a28d400e6e841fbdeea7242', false);
 \else
 do $install$
 begin
@@ -10969,7 +10971,7 @@ begin
             (18, '6fc7de9033e787267cdf7aa89d0f3518e8154b7aa590880ff50b3395aa772940'),
             (19, 'e28c384f80a951b59f733e9c7487c09031c6350771a4129d2242fb5074ff90dd'),
             (20, '6ebdb59d50bac18e6f6fc2fd9661ba0a16555668e522cd4a1806c04b46805dbb'),
-            (0, 'ca7cb3212abc718705e80ebd31ecb5599f3b1e340456bc743d77bd4184cfc913')
+            (0, 'e7cc60c10c2f7b8044ea2d5353015076a147fb5a4a28d400e6e841fbdeea7242')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

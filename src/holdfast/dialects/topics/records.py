@@ -22,6 +22,7 @@ from .values import epoch_ms, lease_id
 
 NODE = "$node"
 MOST_META_BYTES, MOST_META_KEYS = 16 * 1024, 64
+MOVED = {"queue": str, "id": int, "deliveries": int}  # what the origin of a dead letter tells
 SENT_BACK = ("redriven_at", "replayed_at")  # in the origin of what is no dead letter any more
 
 Document = dict[str, Any]
@@ -101,8 +102,8 @@ def parts(found: Delivery | Record) -> tuple[str | None, Document]:
     # What is in them stays as it is: not every number of JSON is one of Python.
     headers: Document = decode_fields(cast(Raw, found.headers)) if found.headers is not None else {}
     node = headers.pop(NODE, None)
-    origin = msgspec.json.decode(cast(Raw, found.origin)) if found.origin is not None else {}
-    if origin and not any(name in origin for name in SENT_BACK):
+    origin: Any = msgspec.json.decode(cast(Raw, found.origin)) if found.origin is not None else None
+    if is_dead(origin):
         headers |= provenance(origin)
     return (text(node) if node is not None else None), headers
 
@@ -110,6 +111,13 @@ def parts(found: Delivery | Record) -> tuple[str | None, Document]:
 def text(value: Raw) -> str | None:
     """What a text in JSON says; None: it is something else."""
     return msgspec.json.decode(value) if bytes(value).startswith(b'"') else None
+
+
+def is_dead(origin: Any) -> bool:
+    """Whether this is the origin of a dead letter; others may have written what is no origin."""
+    if not isinstance(origin, dict) or any(name in origin for name in SENT_BACK):
+        return False
+    return all(isinstance(origin.get(name), kind) for name, kind in MOVED.items())
 
 
 def provenance(origin: Document) -> Document:

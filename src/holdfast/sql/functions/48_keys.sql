@@ -6,7 +6,7 @@
 --                   transaction it is skipped, not handed out as it was. One that is being claimed is not waited for:
 --                   a new message is sent. One that came back from a delivery (nack, lease ran out) stays as it is, unless
 --                   the queue's replaces is waiting: then it is the same message with another content, and what its
---                   deliveries have left stays.
+--                   deliveries have left stays; origin.sent_at is when it was sent first.
 -- idempotency_key   at most one live message of a key: the same payload again answers with the first id, another is an
 --                   error. A unique index stands behind the lock. One that is past its time to live and in nobody's
 --                   hands ends at this moment, if nobody has removed it yet: else its key would swallow a message.
@@ -161,7 +161,9 @@ begin
   update holdfast.message m set
     enqueued_at = at, expires_at = draft.expires_at, payload = draft.payload, body = draft.body, content_type = draft.content_type,
     headers = draft.headers, tag = draft.tag, correlation_id = draft.correlation_id, max_deliveries = draft.max_deliveries,
-    last_error = case when v_any then m.last_error end, origin = case when v_any then m.origin end,
+    last_error = case when v_any then m.last_error end,
+    -- The same message: it was sent when it was sent first.
+    origin = case when v_any then coalesce(m.origin, '{}') || jsonb_build_object('sent_at', holdfast._sent_at(m.origin, m.enqueued_at)) end,
     -- A parked one waits for its time first, then a claim parks it again if it still stands behind a head.
     due_at = coalesce(draft.due_at, case when m.due_at = 'infinity' then m.due_at else least(m.due_at, at) end)
   where m.id = v_id;
