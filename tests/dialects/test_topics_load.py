@@ -166,6 +166,7 @@ def test_a_server_that_is_killed_under_load_loses_nothing(
 ) -> None:
     sent: set[int] = set()
     done: Counter[int] = Counter()
+    doubtful: set[int] = set()  # whose ack has had no answer: it has happened or not
     held: dict[int, tuple[str, float]] = {}  # by number: who holds it, until when by the server
     trouble: list[str] = []
 
@@ -185,9 +186,12 @@ def test_a_server_that_is_killed_under_load_loses_nothing(
             body = {"node": node, "seqs": [job["$seq"] for job in jobs]}
             if not jobs:
                 continue
+            acking = {job["data"] for job in jobs}
+            doubtful.update(acking)
             answer = await client.post(f"/v0/topics/{name}/ack", json=body)
             skipped = set(answer.json()["skipped"])
             done.update(job["data"] for job in jobs if job["$seq"] not in skipped)
+            doubtful.difference_update(acking)
 
     def note(job: dict[str, Any], node: str) -> None:
         before = held.get(job["$seq"])
@@ -227,6 +231,6 @@ def test_a_server_that_is_killed_under_load_loses_nothing(
                     done[job["data"]] += 1
         assert topics.get(name)["count"] == 0
     assert trouble == []
-    # An ack whose answer was lost has happened or not: what is not known to be done was acked so.
     assert set(done.values()) == {1}
-    assert len(sent - done.keys()) <= ROUNDS * WORKERS * 20
+    assert sent - done.keys() <= doubtful
+    assert len(done) > 100
