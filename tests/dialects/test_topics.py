@@ -136,12 +136,32 @@ CLAIM = '{ "node": "api-fra-1", "max": 16, "lease_ms": 30000 }'
 ACK = '{ "node": "api-fra-1", "seqs": [480101, 480104], "lease_ids": ["lease_1a2b", "lease_3c4d"] }'
 NACK = '{ "node": "api-fra-1", "seqs": [480104], "delay_ms": 0, "lease_ids": ["lease_3c4d"] }'
 EXTEND = '{ "node": "api-fra-1", "seqs": [480101], "lease_ms": 30000, "lease_ids": ["lease_1a2b"] }'
-# And some of its answers.
+# And its answers.
+CLAIMED = """\
+{
+"topic": "transcode",
+"claimed": [
+{ "$seq": 480101, "lease_id": "lease_7f3a9c", "deadline": 1748450039000,
+"$ts": 1748450001000, "$tag": "clip-8800", "deliveries": 1,
+"data": { "type": "transcode", "src": "s3://uploads/clip-8800.mov", "preset": "h264-1080p" }, "meta": { "trace": "z9" } },
+{ "$seq": 480104, "lease_id": "lease_7f3a9d", "deadline": 1748450039000,
+"$ts": 1748450001050, "deliveries": 2,
+"data": { "type": "thumbnail", "src": "s3://uploads/clip-8804.mov", "at_sec": 5 } }
+],
+"count": 2,
+"ready": 840,
+"performance": { "server_total_ms": 0.42, "throttle_wait_ms": 0.0 }
+}"""  # noqa: E501 - as it stands there
 JOB = (
     '{"topic":"transcode","$seq":480101,"lease_id":"lease_7f3a9c","deadline":1748450039000,"$ts":1748450001000,'
     '"$tag":"clip-8800","deliveries":1,"data":{"type":"transcode","src":"s3://uploads/clip-8800.mov",'
     '"preset":"h264-1080p"}}'
 )
+FRAME = f"""\
+id: 480101
+event: job
+data: {JOB}
+: hb"""  # on the page without the empty line
 ACKED = """\
 { "topic": "transcode", "acked": 2, "skipped": [],
 "ready": 840, "in_flight": 286,
@@ -163,7 +183,7 @@ STATE = """\
 "performance": { "server_total_ms": 0.06 }
 }"""
 EXAMPLES = (
-    CREATE, PRODUCE, WORK, CLAIM, ACK, NACK, EXTEND, JOB, ACKED, NACKED, EXTENDED, STATE
+    CREATE, PRODUCE, WORK, CLAIM, ACK, NACK, EXTEND, CLAIMED, FRAME, ACKED, NACKED, EXTENDED, STATE
 )  # fmt: skip
 
 FIRST, SECOND = 480_101, 480_104
@@ -206,6 +226,16 @@ def test_the_examples_here_are_those_of_the_page() -> None:
     assert [example for example in EXAMPLES if text is not None and example not in text] == []
 
 
+def test_every_example_of_the_page_is_among_them() -> None:
+    left = page("topics")
+    if left is None:
+        return
+    for example in EXAMPLES:
+        left = left.replace(example, "")
+
+    assert re.findall(r"^(?:curl |\{|id: ).*", left, re.MULTILINE) == []
+
+
 # --- the examples --------------------------------------------------------------------------------
 
 
@@ -236,13 +266,18 @@ def transcode(topics: Topics, typed: Typed, module_url: str, at: At) -> Topics:
     """The queue of the page, whose next jobs have the numbers of the page; both were claimed once."""
     topics.ok("DELETE", "/v0/topics/transcode")
     typed(CREATE)
-    with psycopg.connect(module_url, autocommit=True) as connection:
-        connection.execute(NEXT_NUMBER, [FIRST - 1])
+    next_number(module_url, FIRST)
     typed(PRODUCE)
     topics.append("transcode", "between", "between")
     topics.append("transcode", THUMBNAIL)
     topics.settle("ack", "transcode", between(topics), node="api-fra-1")
     return topics
+
+
+def next_number(url: str, seq: int) -> None:
+    """The next job of the page's queue gets this number."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(NEXT_NUMBER, [seq - 1])
 
 
 def between(topics: Topics) -> list[int]:
@@ -278,17 +313,28 @@ def test_the_post_of_the_page_appends_its_job(topics: Topics, typed: Typed) -> N
     assert (record["data"], record["$tag"]) == (CLIP, "clip-8800")
 
 
-@pins(8, 33)
-def test_the_claim_of_the_page_gets_jobs_as_it_shows_them(transcode: Topics) -> None:
-    transcode.settle("nack", "transcode", [FIRST], node="api-fra-1")
+@pins(8, 32, 33)
+def test_the_claim_of_the_page_answers_as_it_shows(
+    topics: Topics, typed: Typed, module_url: str, at: At
+) -> None:
+    topics.ok("DELETE", "/v0/topics/transcode")
+    typed(CREATE)
+    next_number(module_url, SECOND)
+    topics.append("transcode", THUMBNAIL)
+    topics.claim("transcode", "api-fra-1")
+    topics.settle("nack", "transcode", [SECOND], node="api-fra-1")
+    next_number(module_url, FIRST)
+    record = {"data": CLIP, "tag": "clip-8800", "meta": {"trace": "z9"}}
+    topics.ok("POST", "/v0/topics/transcode", {"records": [record]})
 
-    answer = transcode.ok("POST", "/v0/topics/transcode/claim", json.loads(CLAIM))
+    answer = topics.call("POST", "/v0/topics/transcode/claim", json.loads(CLAIM)).json()
 
-    first, second = answer["claimed"]
-    assert (answer["topic"], answer["count"], answer["ready"]) == ("transcode", 2, 0)
-    shared = {"deadline": T0_MS + 30_000, "$ts": T0_MS, "deliveries": 2}
-    assert without_lease(first) == {"$seq": FIRST, "$tag": "clip-8800", "data": CLIP, **shared}
-    assert without_lease(second) == {"$seq": SECOND, "data": THUMBNAIL, **shared}
+    expected = json.loads(CLAIMED)
+    assert set(answer.pop("performance")) == set(expected.pop("performance"))
+    now = {"deadline": T0_MS + 30_000, "$ts": T0_MS}
+    shown = [without_lease(job) | now for job in expected.pop("claimed")]
+    assert [without_lease(job) for job in answer.pop("claimed")] == shown
+    assert answer == {**expected, "ready": 0}
 
 
 def without_lease(job: Json) -> Json:
