@@ -30,13 +30,14 @@ WAITING = "select true from pg_locks where not granted and relation = 'holdfast.
 class Claiming:
     """A claim that waits, in a thread of its own, longer than any test does for something to happen."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, wait: float = 30) -> None:
         self.answer: httpx.Response | None = None
         self._caller = caller
+        self._wait = wait
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
-        self.answer = self._caller.call("POST", CLAIM, {"wait": 30})
+        self.answer = self._caller.call("POST", CLAIM, {"wait": self._wait})
 
     def answered(self) -> Any:
         """The document that it is answered with."""
@@ -105,6 +106,30 @@ def test_a_claim_that_waits_goes_on_when_another_key_is_revoked(
 
         found = claiming.answered()["messages"]
     assert [message["payload"] for message in found] == [1]
+
+
+@pytest.mark.parametrize("ends", [True, False])  # whether it is the claim's own key that changes
+def test_a_claim_that_is_gathered_with_others_is_answered_by_its_own_key_alone(
+    worker: str, engine: Holdfast, serve: Serve, ends: bool
+) -> None:
+    engine.configure_queue("orders", {"claim_window": "2 s"})
+    engine.send("orders", 1)
+    with serve().with_key(worker) as caller, caller.with_key(admin(engine)) as watcher:
+        caller.ok("GET", WITHOUT_DATABASE)
+        claiming = Claiming(caller, wait=0)
+        eventually(partial(waits, watcher), what="it is in the window")
+
+        if ends:
+            engine.revoke_key(1)
+        else:
+            engine.create_key("other", scopes=["read"])
+
+        answer = claiming.answered()
+    if ends:
+        assert answer["error"]["code"] == "QH920"
+        eventually(lambda: engine.queue_stats("orders").ready == 1, what="the message is given back")
+    else:
+        assert [message["payload"] for message in answer["messages"]] == [1]
 
 
 @pytest.mark.parametrize("is_known", [True, False])  # whether the server knows the queue, or looks first
@@ -194,7 +219,7 @@ def test_what_is_known_of_keys_holds_for_a_bounded_time_without_the_database(
     engine: Holdfast, serve: Serve, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.server.auth.FRESH_SECONDS", 0.0)
-    monkeypatch.setattr("holdfast.server.auth.OUTAGE_SECONDS", 2.0)
+    monkeypatch.setattr("holdfast.server.auth.OUTAGE_SECONDS", 6.0)
     key = engine.create_key("reader", scopes=["read"]).key
     with serve(database_url=proxy.url, listen=False).with_key(key) as caller:
         assert status(caller) == 200
@@ -211,7 +236,7 @@ def test_that_there_is_no_key_holds_for_a_bounded_time_without_the_database(
     engine: Holdfast, serve: Serve, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.server.auth.OPEN_SECONDS", 0.0)
-    monkeypatch.setattr("holdfast.server.auth.OUTAGE_SECONDS", 2.0)
+    monkeypatch.setattr("holdfast.server.auth.OUTAGE_SECONDS", 6.0)
     caller = serve(database_url=proxy.url, listen=False)
     assert status(caller) == 200
     proxy.stop()

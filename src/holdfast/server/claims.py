@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from math import inf
 from time import monotonic, time_ns
 from typing import Any
 
@@ -78,7 +79,7 @@ class Desks:
         self.poll = POLL_SECONDS if notified else BLIND_POLL_SECONDS
         self.notified = notified
         self.closed = False
-        self.turns = 0  # how often everybody was turned out
+        self.turns = 0  # how often those who wait were turned out
         self._desks: dict[str, Desk] = {}
 
     async def claim(
@@ -112,10 +113,11 @@ class Desks:
                 desk.wake()
 
     def turn_out(self) -> None:
-        """Answer everybody with nothing: whether they may still wait here is to be asked anew."""
+        """Answer all who wait with nothing: whether they may go on is to be asked anew. Who does not wait
+        stays, since nobody would ask for him again, and is asked afterwards."""
         self.turns += 1
         for desk in list(self._desks.values()):
-            desk.dismiss()
+            desk.dismiss(monotonic())
 
     @property
     def waiting(self) -> int:
@@ -167,12 +169,13 @@ class Desk:
         """Look now."""
         self._news.set()
 
-    def dismiss(self) -> None:
-        """Answer everybody with nothing."""
+    def dismiss(self, later_than: float = -inf) -> None:
+        """Answer everybody with nothing whose time ends after that."""
+        stay = [claimer for claimer in self._waiting if claimer.until <= later_than]
         for claimer in self._waiting:
-            if not claimer.answer.done():
+            if claimer.until > later_than and not claimer.answer.done():
                 claimer.answer.set_result([])
-        self._waiting.clear()
+        self._waiting[:] = stay
         self._news.set()
 
     async def _run(self) -> None:

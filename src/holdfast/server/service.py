@@ -29,6 +29,7 @@ from .configs import FORM, Configs
 from .contents import Contents
 from .counts import Counts
 from .definitions import Definitions
+from .endpoint import CONSUME
 from .engine import Engine
 from .entries import Entries
 from .figures import Figures
@@ -229,7 +230,18 @@ class Service:
         claiming = self.desks.claim(queue, max, lease=lease, consumer=consumer)
         if not gathers:
             return await claiming
-        return await while_there(request, claiming, partial(self.give_back, queue))
+        found = await while_there(request, claiming, partial(self.give_back, queue))
+        if found:
+            await self.readmit(request, queue, found)
+        return found
+
+    async def readmit(self, request: Request, queue: str, found: list[Delivery]) -> None:
+        """Whoever claimed may have lost the right to it meanwhile: then it is given back."""
+        try:
+            await self.door.readmit(request, CONSUME, queue)
+        except BaseException:
+            self.give_back(queue, found)
+            raise
 
     def begin(self, work: Coroutine[Any, Any, Any], name: str) -> None:
         """Do something beside the request, that a shutdown waits for."""

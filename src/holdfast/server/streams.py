@@ -173,6 +173,7 @@ class Stream:
         heartbeat = self._service.settings.heartbeat
         ending = self._service.ending
         if first := list(self._held.values()):
+            await self._check()
             yield first
         while not ending.is_set():
             started = monotonic()

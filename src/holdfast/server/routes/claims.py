@@ -63,11 +63,7 @@ async def patient(call: Call[wire.Claim], lease: timedelta | None, wait: float) 
         found = await service.desks.claim(
             call.queue, asked.max, lease=lease, consumer=asked.consumer, wait=left
         )
-        try:
-            await service.door.readmit(call.request, CONSUME, call.queue)
-        except BaseException:
-            service.give_back(call.queue, found)
-            raise
+        await service.readmit(call.request, call.queue, found)
         if found or monotonic() >= until or service.ending.is_set():
             return found
 
