@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-from base64 import b64encode
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,7 +12,7 @@ from holdfast.client import ERRORS
 from holdfast.dialects import DIALECTS
 from holdfast.dialects.queue_ti.errors import SAID
 from tests.dialects.pins import pins
-from tests.dialects.queue_ti import QueueTi, as_payload, content_of
+from tests.dialects.queue_ti import QueueTi, as_payload
 from tests.dialects.topics import Topics
 from tests.docs.pages import DOCS, prose, quoted, rows, sections
 from tests.fix_http import Caller, Serve
@@ -347,65 +343,6 @@ def test_a_log_is_no_topic_here(queue_ti: QueueTi, holdfast: Holdfast, name: str
 
 # --- other doors ---------------------------------------------------------------------------------
 
-JSON, RAW, TOPICS, QUEUE_TI = "native JSON", "native body", "topics", "queue-ti"
-DOORS = (JSON, RAW, TOPICS, QUEUE_TI)
-BYTES, VALUE = b'{"a":1}', {"a": 1}
-IN_BASE64 = b64encode(BYTES).decode()
-SENDERS = {JSON: JSON, TOPICS: JSON, RAW: RAW, QUEUE_TI: RAW}  # what each door makes of the same
-# What each door hands out of JSON, and of bytes.
-HANDED_OUT: dict[tuple[str, str], Any] = {
-    (JSON, JSON): VALUE,
-    (JSON, TOPICS): VALUE,
-    (JSON, QUEUE_TI): b'{"a": 1}',
-    (RAW, JSON): BYTES,
-    (RAW, TOPICS): {"body": IN_BASE64, "content_type": None},
-    (RAW, QUEUE_TI): BYTES,
-}
-
-
-def sender(door: str, native: Caller, queue_ti: QueueTi, topics: Topics) -> Callable[[str], object]:
-    """How the same is sent at a door, with a header beside it."""
-    headers = {"h": "1"}
-    messages = {
-        JSON: {"payload": VALUE, "headers": headers},
-        RAW: {"body": IN_BASE64, "headers": headers},
-    }
-    if door == TOPICS:
-        return lambda name: topics.ok(
-            "POST", f"/v0/topics/{name}", {"records": [{"data": VALUE, "meta": headers}]}
-        )
-    if door == QUEUE_TI:
-        return lambda name: queue_ti.send(name, BYTES, metadata=headers)
-    message = messages[door]
-    return lambda name: native.ok(
-        "POST", f"/v1/queues/{name}/messages", {"messages": [message]}, status=201
-    )
-
-
-def handed_out(door: str, name: str, holdfast: Holdfast, queue_ti: QueueTi, topics: Topics) -> Any:
-    """What is handed out at a door, and the headers."""
-    if door == TOPICS:
-        (job,) = topics.claim(name)
-        return job["data"], job["meta"]
-    if door == QUEUE_TI:
-        (message,) = queue_ti.dequeue(name)
-        return content_of(message), message["metadata"]
-    (delivery,) = holdfast.claim(name)
-    return delivery.payload if delivery.body is None else delivery.body, delivery.headers
-
-
-@pytest.mark.parametrize(("sent", "taken"), list(itertools.product(DOORS, (JSON, TOPICS, QUEUE_TI))))
-def test_a_message_crosses_from_every_door_to_every_other(
-    native: Caller, queue_ti: QueueTi, topics: Topics, holdfast: Holdfast, name: str, sent: str, taken: str
-) -> None:
-    queue_ti.configure(name)
-
-    sender(sent, native, queue_ti, topics)(name)
-
-    found = handed_out(taken, name, holdfast, queue_ti, topics)
-    assert found == (HANDED_OUT[SENDERS[sent], taken], {"h": "1"})
-
-
 def test_leases_exclude_each_other_whichever_door_they_were_taken_at(
     queue_ti: QueueTi, topics: Topics, holdfast: Holdfast, name: str
 ) -> None:
@@ -476,13 +413,3 @@ def test_the_documentation_has_every_field_of_a_request() -> None:
 
     kinds = {kind for one in DIALECTS["queue-ti"].endpoints for kind in (one.body, one.query) if kind}
     assert {name for kind in kinds for name in kind.__struct_fields__} <= told
-
-
-def test_the_documentation_has_what_each_door_hands_out() -> None:
-    table = rows(sections(PAGE, 2)["Payloads across doors"])
-    found = [[quoted(cell)[0] for cell in row[1:]] for row in table]
-
-    assert found == [
-        ['{"a": 1}', '{"a": 1}', as_payload(HANDED_OUT[JSON, QUEUE_TI])],
-        [IN_BASE64, json.dumps(HANDED_OUT[RAW, TOPICS]), IN_BASE64],
-    ]
