@@ -155,7 +155,7 @@ def test_a_dead_letter_that_was_redriven_natively_is_none_any_more(
 
 
 @pins(70)
-def test_a_move_is_durable_whatever_the_class_of_the_grave(
+def test_a_move_is_one_transaction_whatever_the_class_of_the_grave(
     topics: Topics, holdfast: Holdfast, name: str
 ) -> None:
     topics.queue(f"{name}.dead", durability="memory")
