@@ -9,6 +9,7 @@ import pytest
 from holdfast.cli._output import Output
 from holdfast.cli.pipeline import _bar
 from holdfast.cli.pipeline._bar import Bar
+from holdfast.cli.pipeline._figures import tell
 from tests.cli.conftest import Run
 
 
@@ -51,3 +52,42 @@ def test_machines_are_told_nothing_on_the_way(capsys: pytest.CaptureFixture[str]
         bar.note("a remark")
 
     assert capsys.readouterr() == ("", "")
+
+
+def test_lists_among_the_figures_are_told_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = {
+        "found": 3,
+        "refused": 0,
+        "reasons": ["no price", "no [red]such[/] country"],
+        "errors": [],
+        "changed": {"payload": 2},
+        "sample": [
+            {"id": 11, "column": "payload", "before": '{"cents":"1"}', "after": '{"cents":1}', "x": None},
+            {"id": 12, "column": "priority", "before": "1", "after": None},
+        ],
+        "days": {"orders": {"2030-01-30": 2, "2030-01-31": 1}, "returns": {"2030-01-31": 4}},
+    }
+
+    tell(Output(as_json=False), figures)
+
+    shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert shown == [
+        "found 3",
+        "refused 0",
+        "errors -",
+        'changed {"payload": 2}',
+        "",
+        "reasons:",
+        "no price",
+        "no [red]such[/] country",
+        "",
+        "sample:",
+        "id column before after",
+        '11 payload {"cents":"1"} {"cents":1}',
+        "12 priority 1 -",
+        "",
+        "days:",
+        "orders 2030-01-30 2",
+        "orders 2030-01-31 1",
+        "returns 2030-01-31 4",
+    ]

@@ -17,6 +17,7 @@ from holdfast.cli._output import plain
 from holdfast.database import database
 
 from ._bar import Bar
+from ._figures import tell
 
 if TYPE_CHECKING:
     from holdfast.spark.pipelines._pipeline import Pipeline
@@ -151,4 +152,4 @@ def show(
         known = {"pipeline": pipeline.name, "run": None if dry_run else runner.id, "dry_run": dry_run}
         output.document({**known, "figures": plain(figures)})
     else:
-        output.fields(figures)
+        tell(output, figures)
