@@ -1,0 +1,1 @@
+"""Webhooks: messages delivered to HTTP endpoints."""
