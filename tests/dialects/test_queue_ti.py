@@ -3,7 +3,8 @@
 These are the claims, sentence by sentence; docs/dialects/queue_ti.md says which hold, and which do not and
 why. A test that pins some says so: @pins(…).
 
-1. A message has an id, a topic, a payload, optional metadata and an optional key for deduplication
+1. A message has an id, which is a UUID, a topic, a payload, optional metadata and an optional key for
+   deduplication
 2. Its status is one of pending, processing, deleted, failed, expired
 3. retry_count is how often it was nacked, max_retries how often it may be, last_error what the last nack said
 4. visibility_timeout is when it becomes visible again, null until it is dequeued

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
+from holdfast.server import configs, second_tier
 from tests.dialects.conftest import At
 from tests.dialects.pins import pins
 from tests.dialects.queue_ti import QueueTi, as_payload
@@ -189,6 +190,36 @@ def test_a_change_at_one_server_is_in_force_at_the_other_at_once(
         eventually(
             lambda: other.items(name)[0]["max_retries"] == 2, what="the other server knows it", timeout=1
         )
+
+
+@pins(46, 47)
+@pytest.mark.parametrize("with_redis", [False, True])
+def test_where_no_signal_comes_through_a_change_is_in_force_when_what_is_known_is_too_old(
+    serve: Serve,
+    engine: Holdfast,
+    redis_server: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    with_redis: bool,
+) -> None:
+    assert (configs.FRESH_SECONDS, second_tier.ENTRY_SECONDS) == (5, 30)
+    monkeypatch.setattr(configs, "FRESH_SECONDS", 0.1 if with_redis else 2.0)
+    monkeypatch.setattr(second_tier, "ENTRY_SECONDS", 2.0)
+    settings = {"redis_url": redis_server.url} if with_redis else {}
+    with QueueTi(serve(listen=False, **settings).address) as server:
+        server.send(name, "x")
+        known = server.item(name)["max_retries"]
+
+        def is_shared() -> bool:
+            return bool(server.items(name) and list(redis_server.client.scan_iter(f"*:entry:*:{name}")))
+
+        if with_redis:
+            eventually(is_shared, what="it is in Redis")
+
+        engine.configure_queue(name, {"annotations": {"queue-ti": {"max_retries": 1}}})
+
+        eventually(lambda: server.item(name)["max_retries"] == 1, what="it is in force")
+        assert known == 3
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.dialects.queue_ti.ids import LARGEST, id_of, uuid_of
+from tests.dialects.pins import pins
 
 IDS = st.integers(0, LARGEST)
 
 
+@pins(1)
 @given(IDS)
 def test_an_id_comes_back_from_its_uuid_which_is_of_version_8(id: int) -> None:
     uuid = UUID(uuid_of(id))
