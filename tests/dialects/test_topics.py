@@ -4,7 +4,7 @@ These are the claims, sentence by sentence; docs/dialects/topics.md says which h
 A test that pins some says so: @pins(…).
 
 1. A queue is a topic created with type "queue"
-2. Writing, reading, deletion and watch work on a queue
+2. Writing, reading, deletion and watch work on a queue, with priority, tombstones and node filtering
 3. A log rejects every queue endpoint with 409 not_a_queue
 4. Queue endpoints never auto-create
 5. You POST records into a queue; each is a job, identified by its $seq
@@ -48,7 +48,7 @@ A test that pins some says so: @pins(…).
 43. What is not held by the node is skipped, and reported; acks are safe to retry
 44. The answer has acked, skipped, ready, in_flight
 45. fsync_ms is above 0 on a durable queue only
-46. Bad acks are 400; over 1000 seqs batch_too_large
+46. Bad acks, nacks and extends are 400, 404 without the topic, 409 for a log; over 1000 seqs batch_too_large
 47. A nack releases at once, or after delay_ms
 48. delay_ms is clamped to 0 and 86400000
 49. What the node does not hold is skipped by nack
@@ -60,7 +60,7 @@ A test that pins some says so: @pins(…).
 55. Extending does not change the delivery counter
 56. The answer has extended, skipped, and deadlines by seq
 57. Expiry is lazy, without timers
-58. Expired jobs are handed out before fresh ones
+58. Expired jobs, and delayed ones whose time has come, are handed out before fresh ones
 59. With claim_jitter_ms 0 the first to come takes from the head
 60. With a window, what is there is divided evenly, in proportion to max
 61. Ten claims of max 10 on 50 jobs get about 5 each
@@ -90,8 +90,8 @@ A test that pins some says so: @pins(…).
 84. When the connection drops, what was delivered on it is claimable at once
 85. Leases from claims by the same node are not touched by that
 86. Lease expiry covers crashes that nobody sees
-87. An error event has an HTTP status as code; terminal ones close the stream, such as 409 when the topic is
-   no queue any more
+87. An error event has an HTTP status as code; 429 is advice to slow down; terminal ones close the stream,
+   such as 409 when the topic is no queue any more
 88. work refuses with 400, 404, 406, 409, 429
 """
 

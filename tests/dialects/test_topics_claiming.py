@@ -53,7 +53,7 @@ def test_a_queue_is_a_topic_whose_records_are_jobs(topics: Topics, name: str) ->
     assert [(job["$seq"], job["data"]) for job in topics.claim(name, max=9)] == [(1, "first"), (2, "second")]
 
 
-@pins(3)
+@pins(3, 46)
 @pytest.mark.parametrize(("method", "endpoint", "body"), QUEUE_ENDPOINTS)
 def test_a_log_rejects_every_queue_endpoint(
     topics: Topics, name: str, method: str, endpoint: str, body: Any
@@ -65,7 +65,7 @@ def test_a_log_rejects_every_queue_endpoint(
     assert topics.data(name) == [1]
 
 
-@pins(4)
+@pins(4, 46)
 @pytest.mark.parametrize(("method", "endpoint", "body"), QUEUE_ENDPOINTS)
 def test_queue_endpoints_make_no_topic(
     topics: Topics, name: str, method: str, endpoint: str, body: Any
@@ -325,6 +325,22 @@ def test_expired_jobs_go_before_fresh_ones(topics: Topics, name: str, at: At) ->
     at(1.5)
 
     assert [job["data"] for job in topics.claim(name, "other", max=2)] == ["old", "older"]
+
+
+@pins(58)
+def test_delayed_jobs_go_before_fresh_ones_when_their_time_has_come(
+    topics: Topics, name: str, at: At
+) -> None:
+    topics.queue(name)
+    topics.append(name, "delayed", "fresh", "fresher")
+    topics.claim(name)
+    topics.settle("nack", name, [1], delay_ms=5000)
+    (meanwhile,) = topics.claim(name)
+
+    at(6)
+
+    order = [topics.claim(name)[0]["data"] for _ in range(2)]
+    assert (meanwhile["data"], order) == ("fresh", ["delayed", "fresher"])
 
 
 @pins(29, 38)

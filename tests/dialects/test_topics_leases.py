@@ -88,18 +88,18 @@ def test_an_ack_past_the_deadline_counts_until_somebody_takes_the_job_back(
 
 
 @pins(41, 46)
-def test_a_thousand_seqs_are_acked_at_once_and_no_more(topics: Topics, name: str) -> None:
+@pytest.mark.parametrize("verb", DONE)
+def test_a_thousand_seqs_are_settled_at_once_and_no_more(topics: Topics, name: str, verb: str) -> None:
     topics.queue(name)
     topics.append(name, *range(1000))
     topics.claim(name, max=1000)
     seqs = list(range(1, 1002))
+    body = {"node": "n", "seqs": seqs, **EXTRA[verb]}
 
-    topics.refused(
-        "POST", f"/v0/topics/{name}/ack", {"node": "n", "seqs": seqs}, status=400, code="batch_too_large"
-    )
+    topics.refused("POST", f"/v0/topics/{name}/{verb}", body, status=400, code="batch_too_large")
 
     assert topics.counted(name)["in_flight"] == 1000
-    assert topics.settle("ack", name, seqs[:1000])["acked"] == 1000
+    assert topics.settle(verb, name, seqs[:1000], **EXTRA[verb])[DONE[verb]] == 1000
 
 
 # --- lease ids -----------------------------------------------------------------------------------

@@ -156,9 +156,14 @@ def test_tags_are_shown_where_they_are_wanted_and_meta_unless_not(topics: Topics
     assert (other.get("$tag"), other.get("meta")) == ("t", None)
 
 
-def test_a_node_does_not_read_what_it_wrote_unless_it_wants_to(topics: Topics, name: str) -> None:
+@pins(2)
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_a_node_does_not_read_what_it_wrote_unless_it_wants_to(
+    topics: Topics, name: str, kind: str
+) -> None:
+    topics.put(name, type=kind)
     records = [{"data": 1}, {"data": 2, "node": "b"}, {"data": 3, "node": "c"}]
-    topics.ok("POST", f"/v0/topics/{name}", {"records": records, "node": "a"}, status=201)
+    topics.ok("POST", f"/v0/topics/{name}", {"records": records, "node": "a"})
 
     shown = topics.diff(name, node="a")
     others = topics.diff(name, node=["a", "c"])
@@ -183,6 +188,21 @@ def test_what_was_acked_is_passed_silently(topics: Topics, name: str) -> None:
     assert [record["$seq"] for record in page["records"]] == [3, 5]
     assert (page["next_from_seq"], page["head_seq"], page["caught_up"]) == (6, 6, True)
     assert (page["earliest_seq"], page["tombstone"], page["lag"]) == (3, None, 0)
+
+
+@pins(2)
+def test_what_has_expired_leaves_a_queue_silently(
+    topics: Topics, native: Caller, name: str, at: At
+) -> None:
+    topics.queue(name, ttl_ms=1000)
+    topics.append(name, "old", "older")
+    at(2)
+    topics.append(name, "new")
+    native.ok("POST", "/v1/maintain", {"budget": 1})
+
+    page = topics.diff(name)
+
+    assert ([record["data"] for record in page["records"]], page["tombstone"]) == (["new"], None)
 
 
 @pins(76)
@@ -231,10 +251,16 @@ def test_what_retention_removed_is_told(
     assert topics.diff(name, from_seq=3)["tombstone"] is None
 
 
-def test_a_reader_of_a_topic_that_was_made_again_begins_anew(topics: Topics, name: str) -> None:
-    topics.append(name, *range(5), status=201)
+@pins(2)
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_a_reader_of_a_topic_that_was_made_again_begins_anew(
+    topics: Topics, name: str, kind: str
+) -> None:
+    topics.put(name, type=kind)
+    topics.append(name, *range(5))
     topics.ok("DELETE", f"/v0/topics/{name}")
-    topics.append(name, "new", status=201)
+    topics.put(name, type=kind)
+    topics.append(name, "new")
 
     page = topics.diff(name, from_seq=5)
 
@@ -496,10 +522,12 @@ def test_a_watch_follows_several_topics_and_resumes_in_all_of_them(topics: Topic
         assert records(again) == ["meanwhile"]
 
 
-def test_a_watch_of_one_priority_goes_before_another(topics: Topics, name: str) -> None:
+@pins(2)
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_a_watch_of_one_priority_goes_before_another(topics: Topics, name: str, kind: str) -> None:
     low, high = f"{name}-a", f"{name}-b"
-    topics.put(low)
-    topics.put(high, priority=5)
+    topics.put(low, type=kind)
+    topics.put(high, type=kind, priority=5)
     for topic in (low, high):
         topics.append(topic, topic)
 

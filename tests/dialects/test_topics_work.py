@@ -224,6 +224,23 @@ def test_a_stream_ends_with_an_error_when_its_queue_is_gone(
 
 
 @pins(87)
+def test_a_stream_is_held_back_by_being_given_less(
+    topics: Topics, holdfast: Holdfast, name: str, at: At
+) -> None:
+    topics.queue(name)
+    holdfast.configure_queue(name, {"throughput_limit": 2})
+    topics.append(name, *range(5))
+
+    with topics.work(name, "node=n&max=10") as stream:
+        first = stream.jobs(2)
+        waiting = topics.counted(name)["ready"]
+        at(1)
+        more = stream.jobs(2)  # and no error in between
+
+    assert ([job["data"] for job in first + more], waiting) == ([0, 1, 2, 3], 3)
+
+
+@pins(87)
 def test_a_stream_ends_with_an_error_when_the_server_does(serve_process: ServeProcess, name: str) -> None:
     server = serve_process()
     with Topics(server.address) as topics:
