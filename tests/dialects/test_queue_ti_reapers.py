@@ -47,9 +47,12 @@ def test_the_expiry_reaper_marks_every_minute_what_nobody_dequeues(serve: Serve,
         eventually(
             lambda: clock.execute("select from holdfast.schedules()").fetchall(), what="the job is known"
         )
-        move_on(clock, 2 / 60)
-
+        move_on(clock, 61 / 3600)
         eventually(lambda: expired(queue_ti) == 1, what="it is marked")
+        queue_ti.send("short", "x")
+        move_on(clock, 61 / 3600)
+
+        eventually(lambda: expired(queue_ti) == 2, what="the next one is too")
 
 
 @pins(35, 36)

@@ -11,6 +11,8 @@ from holdfast import Holdfast
 from tests.dialects.conftest import At
 from tests.dialects.pins import pins
 from tests.dialects.queue_ti import QueueTi
+from tests.fix_http import Serve, ServeProcess
+from tests.waiting import eventually
 
 
 @pins(14)
@@ -60,6 +62,29 @@ def test_a_visibility_timeout_that_is_over_returns_the_message_without_counting(
 
     assert (first["id"], again["id"], again["retry_count"]) == (id, id, 0)
     assert again["visibility_timeout"] == "2030-01-01T00:01:31Z"
+
+
+@pins(12)
+def test_a_server_that_is_killed_loses_no_message(
+    serve: Serve, serve_process: ServeProcess, name: str
+) -> None:
+    killed = serve_process()
+    with QueueTi(killed.address) as there, QueueTi(serve().address) as here:
+        ids = [there.send(name, content) for content in "123"]
+        there.dequeue(name, visibility_timeout_seconds=1)
+        (held,) = there.dequeue(name)
+
+        killed.kill()
+
+        back: list[str] = []
+
+        def is_all_back() -> bool:
+            back.extend(message["id"] for message in here.dequeue(name, 3))
+            return len(back) == 2
+
+        eventually(is_all_back, what="what waits, and what has waited for its time, is there")
+        here.ack(held["id"])
+        assert (sorted(back), held["id"]) == ([ids[0], ids[2]], ids[1])
 
 
 @pins(6, 16, 29)
