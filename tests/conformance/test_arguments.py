@@ -138,6 +138,17 @@ async def test_json_that_postgresql_cannot_store_is_an_invalid_message(
     assert (await client.queue_stats(queue)).depth == 0
 
 
+async def test_a_number_of_too_many_digits_is_an_invalid_message(client: AsyncHoldfast, queue: str) -> None:
+    huge = Jsonb(0, dumps=lambda _: '{"a": [1e131073]}')
+
+    for way in (client.send(queue, huge), client.send_batch(queue, [1, huge])):
+        with pytest.raises(ERRORS["QH203"]) as caught:
+            await way
+        assert "131,072 digits" in (caught.value.hint or "")
+
+    assert (await client.queue_stats(queue)).depth == 0
+
+
 @pytest.mark.parametrize(
     ("code", "call"),
     [

@@ -423,7 +423,12 @@ def test_a_token_is_taken_as_text_and_as_a_number(orders: Caller) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [r'{"payload": "\u0000"}', r'{"payload": 1, "tag": "a", "headers": {"a": "\u0000"}}']
+    "bad",
+    [
+        r'{"payload": "\u0000"}',
+        r'{"payload": 1, "tag": "a", "headers": {"a": "\u0000"}}',
+        '{"payload": {"a": [1e131073]}}',
+    ],
 )
 @pytest.mark.parametrize("place", [0, 1, 6])
 def test_json_that_cannot_be_stored_is_refused_with_its_place(refusing: Caller, bad: str, place: int) -> None:

@@ -37,6 +37,7 @@ ADMIN = "holdfast_admin"
 
 # invalid_text_representation, untranslatable_character: of JSON, since all else is checked before it is sent.
 BAD_JSON = ("22P02", "22P05")
+OVERFLOW = "22003"
 CODES: Mapping[str, str] = MappingProxyType(
     {
         "create_queue": "QH104",
@@ -61,7 +62,7 @@ def explained(verb: str) -> Iterator[None]:
         error.add_note(f"Hint: {needed(verb)}")
         raise
     except psycopg.DataError as error:
-        if error.sqlstate not in BAD_JSON or verb not in CODES:
+        if not is_about_json(error) or verb not in CODES:
             raise
         raise bad_json(CODES[verb], told(error)) from error
 
@@ -74,6 +75,12 @@ def admitted() -> Iterator[None]:
     except psycopg.errors.InsufficientPrivilege as error:
         error.add_note("Hint: This user has none of Holdfast's roles.")
         raise
+
+
+def is_about_json(error: psycopg.DataError) -> bool:
+    """Whether JSON is not taken; the code of a number that is too large is that of integers, too."""
+    is_number = error.sqlstate == OVERFLOW and error.diag.source_file == "numeric.c"
+    return is_number or error.sqlstate in BAD_JSON
 
 
 def needed(verb: str) -> str:
@@ -94,6 +101,6 @@ def bad_json(code: str, detail: str) -> HoldfastError:
         code,
         "PostgreSQL does not take this JSON",
         detail,
-        "JSON has no NaN and no Infinity, and PostgreSQL stores no \\u0000 and no single surrogates: "
-        "leave them out, or send bytes as the body.",
+        "JSON has no NaN and no Infinity, and PostgreSQL stores no \\u0000, no single surrogates and no "
+        "number beyond 131,072 digits: leave them out, or send bytes as the body.",
     )
