@@ -89,6 +89,15 @@ class Neighbour:
         """Ctrl-C."""
         self._process.send_signal(signal.SIGINT)
 
+    def interrupt_until_it_ends(self) -> None:
+        """Ctrl-C, and again if it does not help: Python drops one that comes while it destroys an object."""
+        self.interrupt()
+        try:
+            self._process.wait(TIMEOUT / 2)
+        except subprocess.TimeoutExpired:
+            self.interrupt()
+            self.wait()
+
     def runs_no_program(self) -> bool:
         """Whether it waits for none of PostgreSQL's programs."""
         return not psutil.Process(self._process.pid).children()

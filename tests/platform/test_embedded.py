@@ -395,8 +395,7 @@ def test_the_server_is_in_a_session_of_its_own(data_dir: Path) -> None:
 def test_ctrl_c_while_it_starts_leaves_no_server(fresh_dir: Path, sign: str) -> None:
     with Neighbour(fresh_dir) as neighbour:
         eventually((fresh_dir / sign).exists, what=f"{sign} is there")
-        neighbour.interrupt()
-        neighbour.wait()
+        neighbour.interrupt_until_it_ends()
 
     assert EmbeddedPostgres(data_dir=fresh_dir).pid is None
     if (fresh_dir / "server").exists():

@@ -24,7 +24,7 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
             | {"begin_run", "report_run", "end_run", "runs"}
             | {"log_stats", "browse", "message", "queue_stats", "blocked_keys", "fast_mode", "now"}
             | {"queue_schema", "schema_versions", "extent", "base_id", "whereabouts"}
-            | {"contents", "outcomes"}
+            | {"contents", "outcomes", "take", "hold", "bury_spent"}
         ),
         "holdfast_monitor": frozenset(
             {"queue_stats", "queues", "queue_info", "leases", "log_stats", "blocked_keys", "samples"}
