@@ -9,19 +9,24 @@ from __future__ import annotations
 import itertools
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString, TypeAlias
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from holdfast import Holdfast
 from holdfast.dialects.queue_ti.ids import id_of
+from holdfast.migrate import migrate
 from tests.dialects.queue_ti import QueueTi, as_payload, content_of
 from tests.dialects.topics import Json, Topics
 from tests.docs.pages import DOCS, quoted, rows, sections
+from tests.fix_database import holdfast_database
 from tests.fix_http import Caller
+
+Conn: TypeAlias = psycopg.Connection[Any]
 
 BYTES, VALUE = b'{"a":1}', {"a": 1}
 IN_BASE64 = b64encode(BYTES).decode()
@@ -33,11 +38,19 @@ HANDED_OUT: dict[tuple[str, str], Any] = {
     ("JSON", "HTTP"): VALUE,
     ("JSON", "topics"): VALUE,
     ("JSON", "queue-ti"): b'{"a": 1}',
+    ("JSON", "mdb_queue"): VALUE,
     ("bytes", "SQL"): BYTES,
     ("bytes", "HTTP"): BYTES,
     ("bytes", "topics"): {"body": IN_BASE64, "content_type": None},
     ("bytes", "queue-ti"): BYTES,
+    ("bytes", "mdb_queue"): {"body": IN_BASE64, "content_type": None},
 }
+INSERT = "insert into mdb_queue.messages (queue_name, payload) values (%s, %s) returning id"
+UPDATE = """
+update mdb_queue.messages set visible_at = now() + interval '1 minute', claimed_by = 'n',
+  attempt_count = attempt_count + 1
+where queue_name = %s and visible_at <= now() returning id, payload
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +61,16 @@ class Doors:
     http: Caller
     topics: Topics
     queue_ti: QueueTi
-    base: Callable[[str], int]  # what sequence numbers of a queue count from
+    conn: Conn
+
+    def base(self, queue: str) -> int:
+        """What sequence numbers of a queue count from."""
+        return int(self.row("select holdfast.base_id(%s)", queue)[0])
+
+    def row(self, statement: LiteralString, *parameters: Any) -> tuple[Any, ...]:
+        """The one row of a statement."""
+        (row,) = self.conn.execute(statement, parameters).fetchall()
+        return tuple(row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +78,27 @@ class Message:
     """What a door says of a message; None: it does not say it."""
 
     content: Any
-    headers: Json
+    headers: Json  # None also where a door does not show them
     id: int | None
     tag: str | None = None
     correlation_id: str | None = None
 
 
+@pytest.fixture(scope="module")
+def module_url(server_url: str, template_database: str) -> Iterator[str]:
+    """A database that has the schema mdb_queue too."""
+    with holdfast_database(server_url, template_database) as url:
+        migrate(url, dialects=["foundrydb"])
+        yield url
+
+
 @pytest.fixture
-def doors(holdfast: Holdfast, native: Caller, topics: Topics, queue_ti: QueueTi, module_url: str) -> Doors:
+def doors(
+    holdfast: Holdfast, native: Caller, topics: Topics, queue_ti: QueueTi, module_url: str
+) -> Iterator[Doors]:
     """All of one server."""
-
-    def base(queue: str) -> int:
-        with psycopg.connect(module_url) as connection:
-            row = connection.execute("select holdfast.base_id(%s)", [queue]).fetchone()
-            assert row is not None
-            return int(row[0])
-
-    return Doors(holdfast, native, topics, queue_ti, base)
+    with psycopg.connect(module_url, autocommit=True) as connection:
+        yield Doors(holdfast, native, topics, queue_ti, connection)
 
 
 # --- sending: each returns the id ----------------------------------------------------------------
@@ -103,6 +129,11 @@ def enqueued_under_a_schema(doors: Doors, name: str) -> int | None:
     return enqueued(doors, name)
 
 
+def inserted(doors: Doors, name: str) -> int:
+    """Send as a row."""
+    return int(doors.row(INSERT, name, Jsonb(VALUE))[0])
+
+
 Send = Callable[[Doors, str], int | None]
 # By name: how it is sent, what that is, and what else this door can say of it.
 SENDERS: dict[str, tuple[Send, str, tuple[str | None, str | None]]] = {
@@ -113,6 +144,7 @@ SENDERS: dict[str, tuple[Send, str, tuple[str | None, str | None]]] = {
     "topics": (appended, "JSON", (TAG, None)),
     "queue-ti": (enqueued, "bytes", (None, None)),
     "queue-ti, schema": (enqueued_under_a_schema, "JSON", (None, None)),
+    "mdb_queue": (inserted, "JSON", (None, None)),
 }
 
 
@@ -137,7 +169,7 @@ def fetched(doors: Doors, name: str) -> Message:
 def taken_as_job(doors: Doors, name: str) -> Message:
     """Take as a job."""
     (job,) = doors.topics.claim(name)
-    return Message(job["data"], job["meta"], doors.base(name) + job["$seq"], job.get("$tag"))
+    return Message(job["data"], job.get("meta"), doors.base(name) + job["$seq"], job.get("$tag"))
 
 
 def dequeued(doors: Doors, name: str) -> Message:
@@ -146,12 +178,19 @@ def dequeued(doors: Doors, name: str) -> Message:
     return Message(content_of(message), message["metadata"], id_of(message["id"]))
 
 
+def updated(doors: Doors, name: str) -> Message:
+    """Take as a row."""
+    id, payload = doors.row(UPDATE, name)
+    return Message(payload, None, id)
+
+
 # By name: how it is taken, and whether a tag and a correlation id are shown there.
 TAKERS: dict[str, tuple[Callable[[Doors, str], Message], bool, bool]] = {
     "SQL": (claimed, True, True),
     "HTTP": (fetched, True, True),
     "topics": (taken_as_job, True, False),
     "queue-ti": (dequeued, False, False),
+    "mdb_queue": (updated, False, False),
 }
 
 
@@ -161,13 +200,16 @@ def test_a_message_crosses_from_every_door_to_every_other(
 ) -> None:
     send, kind, (tag, correlation_id) = SENDERS[sender]
     take, shows_tag, shows_correlation = TAKERS[taker]
-    doors.queue_ti.configure(name)
+    if "mdb_queue" in (sender, taker):
+        doors.conn.execute("select mdb_queue.create_queue(%s)", [name])
+    else:
+        doors.queue_ti.configure(name)
 
     id = send(doors, name)
 
     assert take(doors, name) == Message(
         HANDED_OUT[kind, taker],
-        HEADERS,
+        None if "mdb_queue" in (sender, taker) else HEADERS,
         id,
         tag if shows_tag else None,
         correlation_id if shows_correlation else None,
@@ -195,6 +237,11 @@ def test_the_documentation_has_what_each_door_hands_out() -> None:
     found = [[quoted(cell)[0] for cell in row[1:]] for row in table]
 
     assert found == [
-        ['{"a": 1}', '{"a": 1}', as_payload(HANDED_OUT["JSON", "queue-ti"])],
-        [IN_BASE64, json.dumps(HANDED_OUT["bytes", "topics"]), IN_BASE64],
+        ['{"a": 1}', '{"a": 1}', as_payload(HANDED_OUT["JSON", "queue-ti"]), '{"a": 1}'],
+        [
+            IN_BASE64,
+            json.dumps(HANDED_OUT["bytes", "topics"]),
+            IN_BASE64,
+            json.dumps(HANDED_OUT["bytes", "mdb_queue"]),
+        ],
     ]
