@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.spark.pipelines._needs import Fills, Reads, Sends
 from holdfast.spark.pipelines._pipeline import PipelineError
-from holdfast.spark.pipelines.stream import Stream
+from holdfast.spark.pipelines.stream import WAITING, Stream
+from tests.engine.engine import Engine
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,6 +65,15 @@ def test_it_needs_the_queues_that_it_reads_and_sends_to() -> None:
     assert a_stream().needs == [Reads("q", "ready"), Sends("out")]
     assert a_stream(mode="tail", to=None, to_table="t").needs == [Reads("q", "log"), Fills("t")]
     assert archive.needs == [Reads("q", "archive")]
+
+
+def test_messages_that_wait_in_their_line_are_still_to_come(engine: Engine) -> None:
+    engine.create("q", ordering="key")
+    engine.send_numbers(5, ordering_key="a")
+    assert len(engine.claim(5)) == 1
+
+    assert engine.stats()["ready"] == 0
+    assert engine.look(WAITING, "q") == 4
 
 
 def test_the_page_shows_the_example_that_is_tested() -> None:

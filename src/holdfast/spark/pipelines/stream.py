@@ -31,7 +31,7 @@ from ._sample import sample
 from ._sinks import sink_of
 from .function import is_folder
 
-READY = "select ready from holdfast.queue_stats(%s)"
+WAITING = "select ready + blocked from holdfast.queue_stats(%s)"
 TRIED = 1_000  # messages from which a dry run takes the rows that it shows
 POLL_SECONDS = 0.2
 PAUSE = 0.02  # seconds, while the last batch is waited for
@@ -249,8 +249,8 @@ class Streaming:
         if self._stream.mode != "consume":
             return None
         with suppress(DatabaseError), self._run.database() as connection:
-            for (ready,) in connection.execute(READY, [self._stream.source]):
-                return int(ready)
+            for (waiting,) in connection.execute(WAITING, [self._stream.source]):
+                return int(waiting)
         return None
 
     def _ack_last(self) -> None:
