@@ -164,6 +164,25 @@ def test_a_stream_ends_when_its_key_does(serve: Serve, engine: Holdfast, name: s
     assert (event.data["code"], event.data["reason"]) == (401, "unauthorized")
 
 
+@pins(87)
+def test_a_watch_ends_when_its_key_does_with_the_same_error(
+    serve: Serve, engine: Holdfast, name: str
+) -> None:
+    engine.create_queue(name)
+    http: Caller = serve(heartbeat=0.1)
+    made = engine.create_key("w", scopes=["consume"])
+    eventually(lambda: http.client.get("/v0/topics").status_code == 401, what="the server is closed")
+    with Topics(http.address, key=made.key) as reader, reader.watch({name: {}}, heartbeat_ms=1000) as watch:
+        watch.of("caught-up")
+        engine.revoke_key(made.id)
+
+        event = watch.of("error")
+
+        assert watch.next() is None
+    assert set(event.data) == {"code", "error", "reason"}
+    assert (event.data["code"], event.data["reason"]) == (401, "unauthorized")
+
+
 # --- what is refused -----------------------------------------------------------------------------
 
 

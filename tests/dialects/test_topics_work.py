@@ -254,6 +254,36 @@ def test_a_stream_ends_with_an_error_when_the_server_does(serve_process: ServePr
             assert (event.data["code"], event.data["reason"]) == (503, "shutting_down")
 
 
+@pins(87)
+def test_a_watch_ends_with_the_same_error_when_the_server_does(
+    serve_process: ServeProcess, name: str
+) -> None:
+    server = serve_process()
+    with Topics(server.address) as topics:
+        topics.queue(name)
+        with topics.watch({name: {}}) as watch:
+            watch.of("caught-up")
+            server.process.terminate()
+
+            event = watch.of("error")
+
+            assert (event.data["code"], event.data["reason"]) == (503, "shutting_down")
+
+
+@pytest.mark.parametrize(("given", "lasts"), [(0, 100), (10**12, 86_400_000)])
+@pins(79)
+def test_the_lease_of_a_stream_is_clamped(
+    topics: Topics, name: str, at: At, given: int, lasts: int
+) -> None:
+    topics.queue(name)
+    topics.append(name, 1)
+
+    with topics.work(name, f"node=n&lease_ms={given}") as stream:
+        (job,) = stream.jobs(1)
+
+    assert job["deadline"] - job["$ts"] == lasts
+
+
 @pins(79, 88)
 @pytest.mark.parametrize(
     "query", ["", "node=", "node=n&max=0", "node=n&max=x", "node=n&lease_ms=-1", "node=n&colour=red"]
