@@ -64,6 +64,14 @@ FOR_SERVERS_ONLY |= {"base_id", "extent", "find_tagged", "send_once"}
 FOR_SERVERS_ONLY |= {"whereabouts", "contents", "outcomes", "forget", "expire"}
 # And have jobs, which run once for all of them.
 FOR_SERVERS_ONLY |= {"set_schedule", "schedules", "drop_schedule", "take_tick"}
+# For dispatchers: holdfast.webhook calls them itself.
+FOR_DISPATCHERS_ONLY = {"admit", "dispatch_endpoints", "record_attempts", "yield_probe"}
+IN_SQL_ONLY = {"create_endpoint", "configure_endpoint", "rotate_secret", "drop_endpoint", "reset_breaker"}
+IN_SQL_ONLY |= {"enable_endpoint", "disable_endpoint", "endpoints", "endpoint_info", "endpoint_health"}
+IN_SQL_ONLY |= {"endpoint_events", "attempts", "endpoint_attempts", "reject", "create_event_type"}
+IN_SQL_ONLY |= {"drop_event_type", "event_types", "subscribe", "unsubscribe", "subscriptions"}
+IN_SQL_ONLY |= {"publish", "publish_batch"}
+NO_VERBS = FOR_TESTS_ONLY | FOR_BULK_ONLY | FOR_SERVERS_ONLY | FOR_DISPATCHERS_ONLY | IN_SQL_ONLY
 OF_THE_CLIENT_ONLY = {"bulk_send", "check_schema", "close", "transaction"}
 FILLED_IN_BY_THE_CLIENT = {"alone", "prefix", "hash"}
 WAITING = {"wait"}
@@ -75,7 +83,7 @@ def functions(conn: psycopg.Connection[Any]) -> dict[str, dict[str, str]]:
     return {
         name: dict(zip(arguments, types, strict=True))
         for name, arguments, types in found
-        if name not in FOR_TESTS_ONLY | FOR_BULK_ONLY | FOR_SERVERS_ONLY
+        if name not in NO_VERBS
     }
 
 

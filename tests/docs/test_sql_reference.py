@@ -33,6 +33,13 @@ TYPES = (
     "record",
     "allowance",
     "schema_info",
+    "endpoint_info",
+    "endpoint_target",
+    "endpoint_state",
+    "endpoint_health",
+    "attempt_info",
+    "published",
+    "subscription_info",
 )
 INBOX = "The inbox"
 

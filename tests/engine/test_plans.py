@@ -250,6 +250,7 @@ HOT: dict[str, Work] = {
     "next": drain_by_next,
     "ack": settle("ack"),
     "nack": settle("nack"),
+    "reject": settle("reject"),
     "release": settle("release"),
     "extend": settle("extend"),
     "sweep": sweep,

@@ -43,6 +43,9 @@ VERBS: dict[str, set[str]] = {
         "now",
         "queue_schema",
         "schema_versions",
+        "publish",
+        "publish_batch",
+        "event_types",
     },
     "holdfast_consumer": {
         "claim",
@@ -83,6 +86,13 @@ VERBS: dict[str, set[str]] = {
         "now",
         "queue_schema",
         "schema_versions",
+        "reject",
+        "dispatch_endpoints",
+        "admit",
+        "yield_probe",
+        "record_attempts",
+        "attempts",
+        "endpoint_attempts",
     },
     "holdfast_monitor": {
         "queue_stats",
@@ -102,6 +112,12 @@ VERBS: dict[str, set[str]] = {
         "now",
         "queue_schema",
         "schema_versions",
+        "endpoints",
+        "endpoint_info",
+        "endpoint_health",
+        "endpoint_events",
+        "event_types",
+        "subscriptions",
     },
     "holdfast_admin": set(SIGNATURES),
     "nobody": set(),
@@ -212,6 +228,32 @@ CALLS: dict[str, str] = {
     "whereabouts": "'{1}'",
     "why": "'q'",
     "writes": "'q', 'w'",
+    "admit": "'shop'",
+    "attempts": "'q', 1",
+    "configure_endpoint": "'shop', '{}'",
+    "create_endpoint": '\'hook\', \'{"url": "https://example.com"}\'',
+    "create_event_type": "'made'",
+    "disable_endpoint": "'shop'",
+    "dispatch_endpoints": "",
+    "drop_endpoint": "'none'",
+    "drop_event_type": "'none'",
+    "enable_endpoint": "'shop'",
+    "endpoint_attempts": "'shop'",
+    "endpoint_events": "'shop'",
+    "endpoint_health": "",
+    "endpoint_info": "'shop'",
+    "endpoints": "",
+    "event_types": "",
+    "publish": "'paid', '1'",
+    "publish_batch": "'[]'",
+    "record_attempts": "'shop', '[]'",
+    "reject": "'q', 1",
+    "reset_breaker": "'shop'",
+    "rotate_secret": "'shop', 'hfs1.0123abcd.c2VhbGVk'",
+    "subscribe": "'paid', 'shop'",
+    "subscriptions": "",
+    "unsubscribe": "1",
+    "yield_probe": "'shop', 1",
 }
 
 
@@ -237,6 +279,8 @@ def admin(server_url: str, template_database: str) -> Iterator[Conn]:
         connection.execute("insert into holdfast.lake (id, place, made_at) values (%s, 'x', %s)", [LAKE, T0])
         engine.rows("open_batch", lake=LAKE, queue="kept")
         connection.execute("select holdfast.create_key('shop', 'hf_', sha256('key'), '{send}')")
+        engine.value("create_endpoint", endpoint="shop", config={"url": "https://example.com"})
+        engine.value("create_event_type", name="paid")
         for role in ROLES:
             user = sql.Identifier(f"try_{role}")
             connection.execute(sql.SQL("create role {} login").format(user))

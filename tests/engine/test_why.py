@@ -2,7 +2,8 @@
 
 1. A queue with messages to hand out and nothing in the way gives one finding, ok.
 2. paused, empty, scheduled, in_flight, leases_expired, full, dead, line_blocked, keys_parked, limited,
-   budget_spent, not_maintained, unreadable: each is found when it is so, with its figures, and only then.
+   budget_spent, not_maintained, unreadable, endpoint_disabled, breaker_open: each is found when it is so,
+   with its figures, and only then.
 3. Findings come with the gravest first.
 4. Ids in details are text: they pass 2**53, where readers of JSON lose digits.
 5. why changes nothing, and looks at a bounded number of rows: its cost does not grow with the backlog.
@@ -18,6 +19,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from tests.engine.engine import T0, Engine, Row
 
@@ -67,6 +69,27 @@ def test_a_paused_queue_says_so(queue: Engine) -> None:
 
     assert (row["finding"], row["severity"], row["details"]) == ("paused", "blocking", {"ready": 2})
     assert "holdfast.resume_queue('q')" in row["remedy"]
+
+
+def test_an_endpoint_that_gets_nothing_is_told(engine: Engine) -> None:
+    config = {"url": "https://example.com", "breaker": {"threshold": 1}}
+    engine.value("create_endpoint", endpoint="shop", config=config)
+    engine.send(1, queue="shop")
+
+    well = found(engine, "shop")
+    engine.row("record_attempts", endpoint="shop", attempts=Jsonb([{"message": 1, "outcome": "retry"}]))
+    broken = found(engine, "shop")
+    engine.value("disable_endpoint", endpoint="shop", reason="moving house.")
+    disabled = found(engine, "shop")
+
+    assert list(well) == ["ok"]
+    assert list(broken) == ["breaker_open"]
+    row = broken["breaker_open"]
+    assert (row["severity"], row["details"]["state"], row["details"]["failures"]) == ("blocking", "open", 1)
+    assert "is open after 1 failure: nothing is delivered until 2030-01-01 00:00:30" in row["message"]
+    assert list(disabled) == ["endpoint_disabled"]
+    assert disabled["endpoint_disabled"]["message"].endswith(": moving house.")
+    assert "holdfast.enable_endpoint('shop')" in disabled["endpoint_disabled"]["remedy"]
 
 
 def test_an_empty_queue_says_so(queue: Engine) -> None:

@@ -74,6 +74,17 @@
     ├── SecretError
     │   ├── SecretKeyError              QH840  503
     │   └── SealedError                 QH841  503
+    ├── WebhookError
+    │   ├── EndpointNotFoundError       QH870  404
+    │   ├── EndpointExistsError         QH871  409
+    │   ├── InvalidEndpointError        QH872  422
+    │   ├── ForbiddenAddressError       QH873  422
+    │   ├── SecretNotSealedError        QH874  422
+    │   ├── EndpointInUseError          QH875  409
+    │   ├── EventTypeNotFoundError      QH876  404
+    │   ├── EventTypeExistsError        QH877  409
+    │   ├── InvalidEventTypeError       QH878  422
+    │   └── InvalidAttemptError         QH879  422
     ├── ApiKeyError
     │   ├── InvalidApiKeyError          QH901  422
     │   └── ApiKeyNotFoundError         QH902  404
@@ -626,6 +637,80 @@ class SealedError(SecretError):
     http_status = 503
 
 
+class WebhookError(HoldfastError):
+    """Something is wrong with an endpoint, an event or an attempt to deliver."""
+
+
+class EndpointNotFoundError(WebhookError):
+    """There is no endpoint of this name."""
+
+    name = "endpoint_not_found"
+    http_status = 404
+
+
+class EndpointExistsError(WebhookError):
+    """The endpoint exists with another configuration, or with a secret, which cannot be compared."""
+
+    name = "endpoint_exists"
+    http_status = 409
+
+
+class InvalidEndpointError(WebhookError):
+    """The name or a field of an endpoint is wrong; the message names it."""
+
+    name = "invalid_endpoint"
+    http_status = 422
+
+
+class ForbiddenAddressError(WebhookError):
+    """The URL of an endpoint names an address that is not everybody's."""
+
+    name = "forbidden_address"
+    http_status = 422
+
+
+class SecretNotSealedError(WebhookError):
+    """SQL got a secret in clear."""
+
+    name = "secret_not_sealed"
+    http_status = 422
+
+
+class EndpointInUseError(WebhookError):
+    """An endpoint consumes this queue."""
+
+    name = "endpoint_in_use"
+    http_status = 409
+
+
+class EventTypeNotFoundError(WebhookError):
+    """There is no event type of this name."""
+
+    name = "event_type_not_found"
+    http_status = 404
+
+
+class EventTypeExistsError(WebhookError):
+    """The event type exists with another description or schema."""
+
+    name = "event_type_exists"
+    http_status = 409
+
+
+class InvalidEventTypeError(WebhookError):
+    """The name or description of an event type is wrong, or the filter of a subscription."""
+
+    name = "invalid_event_type"
+    http_status = 422
+
+
+class InvalidAttemptError(WebhookError):
+    """This is no attempt to deliver a message."""
+
+    name = "invalid_attempt"
+    http_status = 422
+
+
 class ApiKeyError(HoldfastError):
     """Something is wrong with a key to the HTTP server."""
 
@@ -847,6 +932,16 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH831": InvalidCronError,
         "QH840": SecretKeyError,
         "QH841": SealedError,
+        "QH870": EndpointNotFoundError,
+        "QH871": EndpointExistsError,
+        "QH872": InvalidEndpointError,
+        "QH873": ForbiddenAddressError,
+        "QH874": SecretNotSealedError,
+        "QH875": EndpointInUseError,
+        "QH876": EventTypeNotFoundError,
+        "QH877": EventTypeExistsError,
+        "QH878": InvalidEventTypeError,
+        "QH879": InvalidAttemptError,
         "QH901": InvalidApiKeyError,
         "QH902": ApiKeyNotFoundError,
         "QH910": MalformedRequestError,

@@ -1044,6 +1044,165 @@ drop function if exists holdfast._end_leases(holdfast.lane, tid[], timestamptz);
 insert into holdfast.migration (version, name, checksum, breaking)
 values (20, 'rows', '6ebdb59d50bac18e6f6fc2fd9661ba0a16555668e522cd4a1806c04b46805dbb', false);
 
+-- ==================== 0021 endpoints ====================
+
+-- Webhook endpoints: where the messages of a queue are delivered to, and how it goes.
+--
+-- holdfast.endpoint           one row an endpoint; an endpoint consumes one queue, and a queue has one endpoint at most
+-- holdfast.endpoint_secret    signing secrets, sealed
+-- holdfast.endpoint_breaker   one row an endpoint: its circuit breaker, for all processes that deliver
+-- holdfast.endpoint_event     how breakers moved, and who was enabled or disabled, and why
+-- holdfast.attempt            every attempt to deliver a message, for a while
+-- holdfast.event_type         what can be published
+-- holdfast.subscription       which endpoints get it
+
+create table holdfast.endpoint (
+  id int generated always as identity primary key,
+  name text not null unique,
+  queue_id int not null unique references holdfast.queue,
+  url text not null,
+  config jsonb not null,
+  auth jsonb,
+  enabled boolean not null default true,
+  disabled_reason text,
+  disabled_at timestamptz,
+  version bigint not null default 1,
+  created_at timestamptz not null,
+  changed_at timestamptz not null
+);
+comment on table holdfast.endpoint is 'Where the messages of a queue are delivered to';
+comment on column holdfast.endpoint.config is 'what differs from the built-in configuration; durations in seconds. Rate limit, ordering and attempts are settings of the queue';
+comment on column holdfast.endpoint.auth is 'how to log in there; secrets in it are sealed';
+comment on column holdfast.endpoint.version is 'grows with every change';
+
+create table holdfast.endpoint_secret (
+  id bigint generated always as identity primary key,
+  endpoint_id int not null references holdfast.endpoint on delete cascade,
+  sealed text not null,
+  created_at timestamptz not null,
+  expires_at timestamptz
+);
+create index endpoint_secret_by_endpoint on holdfast.endpoint_secret (endpoint_id);
+comment on table holdfast.endpoint_secret is 'A secret with which deliveries are signed, sealed by a key that the database does not have';
+comment on column holdfast.endpoint_secret.expires_at is 'until then an old secret signs too; null: the present one';
+
+create table holdfast.endpoint_breaker (
+  endpoint_id int primary key references holdfast.endpoint on delete cascade,
+  state text not null default 'closed',
+  failures int not null default 0,
+  retry_at timestamptz,
+  probe bigint,
+  opened_at timestamptz,
+  last_success_at timestamptz,
+  last_failure_at timestamptz
+) with (fillfactor = 50);
+comment on table holdfast.endpoint_breaker is 'The circuit breaker of an endpoint';
+comment on column holdfast.endpoint_breaker.state is 'closed: deliver; open: don''t; half_open: one delivery finds out';
+comment on column holdfast.endpoint_breaker.failures is 'how many have failed in a row';
+comment on column holdfast.endpoint_breaker.retry_at is 'open: from then on one may find out; half_open: from then on another may, for the first has not told';
+comment on column holdfast.endpoint_breaker.probe is 'who finds out shows this number';
+
+create table holdfast.endpoint_event (
+  id bigint generated always as identity,
+  endpoint_id int not null references holdfast.endpoint on delete cascade,
+  at timestamptz not null,
+  event text not null,
+  reason text,
+  primary key (endpoint_id, id)
+);
+create index endpoint_event_by_time on holdfast.endpoint_event (at);
+comment on table holdfast.endpoint_event is 'What has happened to an endpoint';
+comment on column holdfast.endpoint_event.event is 'opened, half_opened, closed: its breaker; enabled, disabled';
+
+create table holdfast.attempt (
+  endpoint_id int not null,
+  queue_id int not null,
+  root_id bigint not null,
+  message_id bigint not null,
+  at timestamptz not null,
+  keep_until timestamptz not null,
+  delivery int,
+  outcome text not null,
+  status int,
+  latency float8,
+  error text,
+  response text
+);
+create index attempt_by_endpoint on holdfast.attempt (endpoint_id, at);
+create index attempt_by_root on holdfast.attempt (root_id, at);
+create index attempt_by_end on holdfast.attempt (keep_until);
+comment on table holdfast.attempt is 'An attempt to deliver a message to an endpoint';
+comment on column holdfast.attempt.root_id is 'the first id of the message, which stays when it moves';
+comment on column holdfast.attempt.outcome is 'done; retry: it may work later; dead: it will not; gone: the endpoint is not there any more (410)';
+comment on column holdfast.attempt.status is 'of HTTP; null: there was no answer';
+comment on column holdfast.attempt.latency is 'seconds';
+
+create table holdfast.event_type (
+  id int generated always as identity primary key,
+  name text not null unique,
+  description text,
+  schema jsonb,
+  created_at timestamptz not null
+);
+comment on table holdfast.event_type is 'A kind of event that can be published';
+comment on column holdfast.event_type.schema is 'JSON Schema of its payloads: servers and clients check it';
+
+create table holdfast.subscription (
+  id bigint generated always as identity primary key,
+  event_type_id int not null references holdfast.event_type on delete cascade,
+  endpoint_id int not null references holdfast.endpoint on delete cascade,
+  filter jsonb,
+  created_at timestamptz not null
+);
+create index subscription_by_type on holdfast.subscription (event_type_id, endpoint_id);
+create index subscription_by_endpoint on holdfast.subscription (endpoint_id);
+comment on table holdfast.subscription is 'An endpoint gets the events of a type';
+comment on column holdfast.subscription.filter is 'only those whose payload contains this; null: all';
+
+create type holdfast.endpoint_info as (
+  endpoint text, queue text, url text, enabled boolean, disabled_reason text, disabled_at timestamptz, config jsonb, secrets jsonb,
+  created_at timestamptz, changed_at timestamptz
+);
+comment on type holdfast.endpoint_info is 'What may be known of an endpoint: all but its secrets';
+
+create type holdfast.endpoint_target as (
+  endpoint text, queue text, enabled boolean, url text, version bigint, config jsonb, secrets text[], auth jsonb
+);
+comment on type holdfast.endpoint_target is 'What it takes to deliver to an endpoint; secrets are sealed';
+
+create type holdfast.endpoint_state as (
+  state text, enabled boolean, retry_in interval, version bigint, settled bigint[], skipped bigint[]
+);
+comment on type holdfast.endpoint_state is 'How an endpoint stands after attempts were recorded, and which messages counted';
+
+create type holdfast.endpoint_health as (
+  endpoint text, queue text, enabled boolean, disabled_reason text, breaker text, failures int, opened_at timestamptz, retry_at timestamptz,
+  last_success_at timestamptz, last_failure_at timestamptz, attempts bigint, success_rate float8, latency_p50 float8, latency_p95 float8,
+  latency_p99 float8, pending bigint, in_flight bigint, dead bigint, oldest_pending interval, exact boolean, last_errors jsonb
+);
+comment on type holdfast.endpoint_health is 'How an endpoint does; latencies in seconds';
+
+create type holdfast.attempt_info as (
+  endpoint text, queue text, id bigint, root_id bigint, at timestamptz, delivery int, outcome text, status int, latency float8, error text,
+  response text
+);
+comment on type holdfast.attempt_info is 'An attempt to deliver a message';
+
+create type holdfast.attempt_report as (
+  message bigint, root bigint, delivery int, outcome text, status int, latency float8, error text, response text, probe bigint, at timestamptz,
+  token bigint, delay float8
+);
+comment on type holdfast.attempt_report is 'An attempt, as whoever made it tells of it';
+
+create type holdfast.published as (nth int, endpoint text, queue text, id bigint);
+comment on type holdfast.published is 'A message that an event became; nth: which event of the call, from 0';
+
+create type holdfast.subscription_info as (id bigint, event_type text, endpoint text, filter jsonb, created_at timestamptz);
+comment on type holdfast.subscription_info is 'An endpoint that gets the events of a type';
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (21, 'endpoints', '565f2b8958ee8c1b237db5b7d888c7d09dad8bfab76283c13b6ade87c08fcf06', false);
+
 -- ==================== 0000 functions ====================
 
 -- 10_clock.sql
@@ -1959,6 +2118,7 @@ begin
   if not found then
     return false;
   end if;
+  perform holdfast._check_unconsumed(v_queue);
   for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.id loop
     perform pg_advisory_xact_lock(holdfast._lane_lock(), v_lane.id);
     -- Dropping the sequence waits for every transaction that has drawn an id from it: no send comes later.
@@ -5770,7 +5930,7 @@ comment on function holdfast.bury_spent is
   'Bury the messages of a queue with by_row (null: of all of them) whose last delivery has run out, and leave those that have another; returns how many. It waits for nobody';
 
 -- 70_settle.sql
--- Settling: ack, nack, release, extend, next.
+-- Settling: ack, nack, reject, release, extend, next.
 --
 -- The fence is the lease row: an id counts only while it is in a lease with that token. What is not is skipped,
 -- or an error if the caller asks for strict. A lease that a restore or a copy brought along is none: its lane's boot
@@ -5939,6 +6099,43 @@ begin
 end $$;
 comment on function holdfast.nack is
   'These messages failed: deliver them again after delay (null: the queue''s backoff), or bury them once max_deliveries is reached';
+
+create or replace function holdfast._give_up(queue holdfast.queue, ids bigint[], at timestamptz, error text) returns bigint[] language plpgsql volatile
+as $$
+declare
+  v_dead bigint[];
+begin
+  _give_up.ids := holdfast._still_alive(queue, _give_up.ids, at);
+  with dead as (
+    update holdfast.message m set
+      deliveries = coalesce(m.deliveries, 0) + 1, failures = coalesce(m.failures, 0) + 1, last_error = coalesce(_give_up.error, m.last_error),
+      head = case when m.ordering_key is not null then true end, due_at = at
+    where m.id = any (_give_up.ids) returning m.id
+  )
+  select coalesce(array_agg(d.id), '{}') into v_dead from dead d;
+  perform holdfast._count(queue.id, 'nacked', cardinality(v_dead));
+  if v_dead <> '{}' then
+    perform holdfast._bury(queue, v_dead, at);
+  end if;
+  return v_dead;
+end $$;
+comment on function holdfast._give_up is 'A delivery did not work out, and none will: count it, and bury the messages';
+
+create or replace function holdfast.reject(
+  queue text, token bigint, ids bigint[] default null, error text default null, strict boolean default false)
+returns holdfast.settlement
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._work_queue(reject.queue);
+  v_owned bigint[] := holdfast._unlease(reject.queue, reject.token, reject.ids, strict);
+  v_dead bigint[] := holdfast._give_up(v_queue, v_owned, holdfast.now(), left(reject.error, 10000));
+begin
+  return holdfast._settlement(reject.ids, v_owned, v_dead, strict);
+end $$;
+comment on function holdfast.reject is
+  'These messages failed, and will fail again: they are dead, whatever deliveries they have left. Without a dead-letter queue they end';
 
 create or replace function holdfast.release(queue text, token bigint, ids bigint[] default null, strict boolean default false)
 returns holdfast.settlement
@@ -9633,6 +9830,7 @@ begin
   v_did := holdfast._add_up(v_did, holdfast._maintain_queues(greatest(v_began + maintain.budget, clock_timestamp() + maintain.budget / 2)));
   perform holdfast._tidy_limiters(holdfast.now());
   perform holdfast._forget_receipts(holdfast.now());
+  v_did := holdfast._add_up(v_did, jsonb_build_object('more', holdfast._forget_attempts(holdfast.now())));
   v_did := holdfast._add_up(v_did, holdfast._tidy_stages(holdfast.now()));
   -- Last, since it may lock the archive until this transaction ends.
   v_archive := holdfast._tend_archive(holdfast.now());
@@ -10173,6 +10371,28 @@ begin
 end $$;
 comment on function holdfast._why_registers is 'Finding: registers that a failover has left unreadable';
 
+create or replace function holdfast._why_endpoint(queue holdfast.queue, at timestamptz) returns setof holdfast.finding language plpgsql stable
+as $$
+declare
+  v_endpoint record;
+begin
+  select e.name, e.enabled, e.disabled_reason, e.disabled_at, b.state, b.failures, b.opened_at, b.retry_at into v_endpoint
+  from holdfast.endpoint e join holdfast.endpoint_breaker b on b.endpoint_id = e.id where e.queue_id = queue.id;
+  if v_endpoint.enabled = false then
+    return next ('endpoint_disabled', 'blocking', format('The endpoint %s is disabled since %s: %s.', v_endpoint.name, v_endpoint.disabled_at,
+             rtrim(coalesce(left(v_endpoint.disabled_reason, 200), 'nobody said why'), '.')),
+      jsonb_build_object('endpoint', v_endpoint.name, 'since', v_endpoint.disabled_at, 'reason', v_endpoint.disabled_reason),
+      format('Mend the cause, then enable it: select holdfast.enable_endpoint(%L).', v_endpoint.name))::holdfast.finding;
+  elsif v_endpoint.state <> 'closed' then
+    return next ('breaker_open', 'blocking',
+      format('The breaker of the endpoint %s is %s after %s: nothing is delivered%s.', v_endpoint.name, replace(v_endpoint.state, '_', '-'),
+             holdfast._several(v_endpoint.failures, 'failure'), case when v_endpoint.state = 'open' then format(' until %s', v_endpoint.retry_at) else ' but one message that finds out' end),
+      jsonb_build_object('endpoint', v_endpoint.name, 'state', v_endpoint.state, 'failures', v_endpoint.failures, 'opened_at', v_endpoint.opened_at, 'retry_at', v_endpoint.retry_at),
+      format('Look at holdfast.endpoint_health(%1$L) and mend the receiver; it is tried again by itself, or now: select holdfast.reset_breaker(%1$L).', v_endpoint.name))::holdfast.finding;
+  end if;
+end $$;
+comment on function holdfast._why_endpoint is 'Findings: the endpoint of the queue is disabled, or its breaker is open';
+
 create or replace function holdfast._findings(queue holdfast.queue, at timestamptz) returns setof holdfast.finding language plpgsql stable
 as $$
 declare
@@ -10186,6 +10406,7 @@ begin
   select s.* into v_stats from holdfast.queue_stats(queue.name) s;
   return query
     select * from holdfast._why_state(queue, v_stats, at)
+    union all select * from holdfast._why_endpoint(queue, at)
     union all select * from holdfast._why_leases(queue, v_stats, at)
     union all select * from holdfast._why_lines(queue, v_stats)
     union all select * from holdfast._why_keys(queue, v_stats, at)
@@ -10221,6 +10442,330 @@ exception
     raise;
 end $$;
 comment on function holdfast.why is 'Why is nothing moving? One row for each reason, the gravest first, with what to do; ok: there is none';
+
+-- 88_endpoint_fields.sql
+-- What the configuration of an endpoint takes, and which addresses it may name.
+--
+-- A URL is read as RFC 3986 has it, and no other way: what a client of HTTP might read otherwise is refused. Addresses that are not
+-- everybody's (private, loopback, link-local, metadata services) are refused where they are named literally, unless the endpoint allows
+-- them; a name is looked up by whoever connects, and checked there again.
+-- No message shows what may be a secret.
+
+create or replace function holdfast._check_endpoint_name(endpoint text) returns void language plpgsql stable
+as $$
+begin
+  if (_check_endpoint_name.endpoint ~ '^[A-Za-z0-9._:-]{1,200}$') is not true then
+    perform holdfast._fail('QH872', 'invalid name of an endpoint', format('Got %s.', coalesce(quote_literal(left(_check_endpoint_name.endpoint, 250)), 'null')),
+      'A name has 1 to 200 characters out of A-Z a-z 0-9 . _ : -');
+  end if;
+end $$;
+comment on function holdfast._check_endpoint_name is 'Refuse a bad name of an endpoint';
+
+create or replace function holdfast._check_endpoint_field(field text, good boolean, value jsonb, expected text) returns void language plpgsql immutable
+as $$
+begin
+  if good is not true then
+    perform holdfast._fail('QH872', format('bad value for %s', field), coalesce(format('Got %s.', left(value::text, 100)), 'It is not shown here.'),
+      format('%s takes %s.', field, expected));
+  end if;
+end $$;
+comment on function holdfast._check_endpoint_field is 'Refuse a field of an endpoint; a value that is null is not shown';
+
+create or replace function holdfast._unknown_endpoint_field(field text, fields text) returns void language plpgsql immutable
+as $$
+begin
+  perform holdfast._fail('QH872', format('unknown field "%s" in the configuration of an endpoint', left(field, 100)), 'It means nothing.', format('Fields: %s.', fields));
+end $$;
+comment on function holdfast._unknown_endpoint_field is 'Refuse a field that an endpoint does not have';
+
+create or replace function holdfast._seconds(field text, value jsonb) returns float8 language plpgsql stable
+as $$
+begin
+  if jsonb_typeof(value) = 'number' then
+    return (value #>> '{}')::float8;
+  elsif jsonb_typeof(value) = 'string' then
+    return extract(epoch from (value #>> '{}')::interval);
+  end if;
+  raise exception using errcode = 'invalid_text_representation';
+exception
+  when data_exception then
+    perform holdfast._check_endpoint_field(field, false, value, 'a duration: a number of seconds, or text such as "30 s"');
+end $$;
+comment on function holdfast._seconds is 'A duration in the configuration of an endpoint, in seconds';
+
+create or replace function holdfast._check_seconds(field text, value jsonb, lo float8, hi float8, expected text) returns void language plpgsql stable
+as $$
+begin
+  perform holdfast._check_endpoint_field(field, holdfast._seconds(field, value) between lo and hi, value, expected);
+end $$;
+comment on function holdfast._check_seconds is 'Refuse a duration of an endpoint that is out of range';
+
+create or replace function holdfast._check_sealed_field(field text, value jsonb) returns void language plpgsql stable
+as $$
+begin
+  if (jsonb_typeof(value) = 'string' and length(value #>> '{}') <= 8192 and value #>> '{}' ~ '^hfs1\.[0-9a-f]{8}\.[A-Za-z0-9_-]+={0,2}$') is not true then
+    perform holdfast._fail('QH874', format('%s is not sealed', field), 'It is not shown here.',
+      'SQL takes secrets that were sealed only (hfs1.…). Client, server and command line seal what they are given; in SQL, pass what holdfast.vault has sealed.');
+  end if;
+end $$;
+comment on function holdfast._check_sealed_field is 'Refuse a secret that is not sealed, without showing it';
+
+create or replace function holdfast._check_auth(auth jsonb) returns void language plpgsql stable
+as $$
+declare
+  v_type text := case when jsonb_typeof(auth) = 'object' then auth ->> 'type' end;
+  v_unknown text;
+begin
+  perform holdfast._check_endpoint_field('auth', v_type in ('basic', 'bearer'), null,
+    '{"type": "basic", "username": …, "password": …} or {"type": "bearer", "token": …}');
+  select k into v_unknown from jsonb_object_keys(auth) k
+  where k <> all (case v_type when 'basic' then '{type,username,password}'::text[] else '{type,token}' end);
+  if found then
+    perform holdfast._unknown_endpoint_field('auth.' || v_unknown, case v_type when 'basic' then 'type, username, password' else 'type, token' end);
+  end if;
+  if v_type = 'basic' then
+    perform holdfast._check_endpoint_field('auth.username', jsonb_typeof(auth -> 'username') = 'string' and auth ->> 'username' ~ '^[^:[:cntrl:]]{1,200}$',
+      auth -> 'username', '1 to 200 characters without a colon');
+    perform holdfast._check_sealed_field('auth.password', auth -> 'password');
+  else
+    perform holdfast._check_sealed_field('auth.token', auth -> 'token');
+  end if;
+end $$;
+comment on function holdfast._check_auth is 'Refuse a bad auth of an endpoint';
+
+create or replace function holdfast._check_endpoint_headers(headers jsonb) returns void language plpgsql stable
+as $$
+declare
+  v_name text;
+  v_value jsonb;
+begin
+  perform holdfast._check_endpoint_field('headers', jsonb_typeof(headers) = 'object', headers, 'an object of texts');
+  perform holdfast._check_endpoint_field('headers', (select count(*) from jsonb_object_keys(headers)) <= 50 and octet_length(headers::text) <= 16384, null,
+    'up to 50 headers, of 16,384 bytes together');
+  for v_name, v_value in select h.key, h.value from jsonb_each(headers) h loop
+    perform holdfast._check_endpoint_field('headers', v_name ~ '^[!#$%&''*+.^_`|~0-9A-Za-z-]{1,100}$', to_jsonb(v_name), 'names of headers, of up to 100 characters');
+    if lower(v_name) in ('authorization', 'proxy-authorization', 'cookie') then
+      perform holdfast._fail('QH872', format('headers cannot have %s', v_name), 'Headers are not sealed.', 'Pass auth.');
+    end if;
+    perform holdfast._check_endpoint_field('headers', lower(v_name) !~ '^(host|content-length|transfer-encoding|connection|keep-alive|upgrade|te|trailer|expect|webhook-.*)$',
+      to_jsonb(v_name), 'no headers that a delivery sets by itself');
+    perform holdfast._check_endpoint_field('headers.' || v_name, jsonb_typeof(v_value) = 'string' and v_value #>> '{}' ~ '^[ -~]*$' and v_value #>> '{}' !~ '^ | $',
+      v_value, 'printable ASCII, without spaces around it');
+  end loop;
+end $$;
+comment on function holdfast._check_endpoint_headers is 'Refuse bad headers of an endpoint';
+
+create or replace function holdfast._check_retry(retry jsonb) returns void language plpgsql stable
+as $$
+declare
+  v_field text;
+  v_value jsonb;
+begin
+  perform holdfast._check_endpoint_field('retry', jsonb_typeof(retry) = 'object', retry, 'an object {strategy, base, factor, increment, cap, jitter, max_attempts, retry_after}');
+  for v_field, v_value in select e.key, e.value from jsonb_each(retry) e loop
+    if v_field not in ('strategy', 'base', 'factor', 'increment', 'cap', 'jitter', 'max_attempts', 'retry_after') then
+      perform holdfast._unknown_endpoint_field('retry.' || v_field, 'strategy, base, factor, increment, cap, jitter, max_attempts, retry_after');
+    end if;
+    continue when v_value = 'null';
+    case v_field
+      when 'strategy' then
+        perform holdfast._check_endpoint_field('retry.strategy', v_value in ('"exponential"', '"linear"', '"fixed"'), v_value, 'exponential, linear or fixed');
+      when 'factor' then
+        perform holdfast._check_endpoint_field('retry.factor', jsonb_typeof(v_value) = 'number' and v_value between '1' and '10', v_value, '1 to 10');
+      when 'jitter' then
+        perform holdfast._check_endpoint_field('retry.jitter', jsonb_typeof(v_value) = 'number' and v_value between '0' and '1', v_value, '0 to 1, a share of the delay');
+      when 'max_attempts' then
+        perform holdfast._check_endpoint_field('retry.max_attempts', holdfast._whole(v_value, 0, 1000), v_value, '1 to 1,000, or 0 for no limit');
+      when 'retry_after' then
+        perform holdfast._check_endpoint_field('retry.retry_after', jsonb_typeof(v_value) = 'boolean', v_value, 'true or false');
+      else
+        perform holdfast._check_seconds('retry.' || v_field, v_value, 0, 2592000, '0 seconds to 30 days');
+    end case;
+  end loop;
+end $$;
+comment on function holdfast._check_retry is 'Refuse a bad retry policy';
+
+create or replace function holdfast._check_breaker(breaker jsonb) returns void language plpgsql stable
+as $$
+declare
+  v_field text;
+  v_value jsonb;
+begin
+  perform holdfast._check_endpoint_field('breaker', jsonb_typeof(breaker) = 'object', breaker, 'an object {threshold, cooldown}');
+  for v_field, v_value in select e.key, e.value from jsonb_each(breaker) e loop
+    if v_field not in ('threshold', 'cooldown') then
+      perform holdfast._unknown_endpoint_field('breaker.' || v_field, 'threshold, cooldown');
+    end if;
+    continue when v_value = 'null';
+    if v_field = 'threshold' then
+      perform holdfast._check_endpoint_field('breaker.threshold', holdfast._whole(v_value, 1, 10000), v_value, '1 to 10,000 failures in a row');
+    else
+      perform holdfast._check_seconds('breaker.cooldown', v_value, 0.1, 86400, '100 milliseconds to 24 hours');
+    end if;
+  end loop;
+end $$;
+comment on function holdfast._check_breaker is 'Refuse bad settings of a breaker';
+
+create or replace function holdfast._check_allow(allow jsonb) returns void language plpgsql stable
+as $$
+declare
+  v_entry jsonb;
+begin
+  perform holdfast._check_endpoint_field('allow', jsonb_typeof(allow) = 'array' and jsonb_array_length(allow) <= 50, allow, 'a list of up to 50 addresses, networks and host names');
+  for v_entry in select e.value from jsonb_array_elements(allow) e loop
+    perform holdfast._check_endpoint_field('allow', jsonb_typeof(v_entry) = 'string'
+      and (holdfast._inet(v_entry #>> '{}') is not null or (holdfast._is_host(v_entry #>> '{}') and v_entry #>> '{}' !~ '(^|\.)[0-9]+\.?$')), v_entry,
+      'addresses (10.0.0.7), networks (10.0.0.0/8, fd00::/8) and names of hosts');
+  end loop;
+end $$;
+comment on function holdfast._check_allow is 'Refuse a bad list of addresses that an endpoint may have';
+
+create or replace function holdfast._check_endpoint_config(config jsonb) returns void language plpgsql stable
+as $$
+declare
+  v_field text;
+  v_value jsonb;
+begin
+  if jsonb_typeof(config) is distinct from 'object' then
+    perform holdfast._fail('QH872', 'the configuration of an endpoint must be a JSON object', format('Got %s.', coalesce(jsonb_typeof(config), 'null')),
+      'Pass for example {"url": "https://example.com/hooks"}.');
+  end if;
+  for v_field, v_value in select e.key, e.value from jsonb_each(config) e loop
+    if v_field not in ('url', 'method', 'headers', 'timeout', 'connect_timeout', 'retry', 'signing_secret', 'auth', 'rate_limit', 'concurrency', 'ordering', 'cloudevents',
+                       'cloudevents_type', 'cloudevents_source', 'capture_response', 'capture_limit', 'disable_on_gone', 'allow', 'breaker', 'keep_attempts') then
+      perform holdfast._unknown_endpoint_field(v_field, 'url, method, headers, timeout, connect_timeout, retry, signing_secret, auth, rate_limit, concurrency, ordering, cloudevents, '
+        'cloudevents_type, cloudevents_source, capture_response, capture_limit, disable_on_gone, allow, breaker, keep_attempts');
+    end if;
+    continue when v_value = 'null' and v_field <> 'url';
+    case
+      when v_field = 'url' then
+        perform holdfast._check_endpoint_field('url', jsonb_typeof(v_value) = 'string', v_value, 'a URL, and is needed');
+      when v_field = 'headers' then perform holdfast._check_endpoint_headers(v_value);
+      when v_field = 'retry' then perform holdfast._check_retry(v_value);
+      when v_field = 'breaker' then perform holdfast._check_breaker(v_value);
+      when v_field = 'auth' then perform holdfast._check_auth(v_value);
+      when v_field = 'allow' then perform holdfast._check_allow(v_value);
+      when v_field = 'signing_secret' then perform holdfast._check_sealed_field(v_field, v_value);
+      when v_field = 'timeout' then perform holdfast._check_seconds(v_field, v_value, 0.1, 300, '100 milliseconds to 5 minutes');
+      when v_field = 'connect_timeout' then perform holdfast._check_seconds(v_field, v_value, 0.1, 60, '100 milliseconds to 1 minute');
+      when v_field = 'keep_attempts' then perform holdfast._check_seconds(v_field, v_value, 60, 31622400, '1 minute to 366 days');
+      else perform holdfast._check_endpoint_value(v_field, v_value);
+    end case;
+  end loop;
+end $$;
+comment on function holdfast._check_endpoint_config is 'Refuse a bad configuration of an endpoint';
+
+create or replace function holdfast._check_endpoint_value(field text, value jsonb) returns void language plpgsql stable
+as $$
+declare
+  v_text text := case when jsonb_typeof(value) = 'string' then value #>> '{}' end;
+begin
+  case field
+    when 'method' then
+      perform holdfast._check_endpoint_field(field, v_text in ('POST', 'PUT', 'PATCH', 'DELETE', 'GET'), value, 'POST, PUT, PATCH, DELETE or GET');
+    when 'rate_limit' then
+      perform holdfast._check_endpoint_field(field, jsonb_typeof(value) = 'number' and value between '0.001' and '1000000', value, '0.001 to 1,000,000 deliveries a second');
+    when 'concurrency' then
+      perform holdfast._check_endpoint_field(field, holdfast._whole(value, 1, 1000), value, '1 to 1,000 deliveries at once');
+    when 'ordering' then
+      perform holdfast._check_endpoint_field(field, v_text in ('none', 'key', 'strict'), value, 'none, key or strict');
+    when 'cloudevents' then
+      perform holdfast._check_endpoint_field(field, v_text in ('off', 'binary', 'structured'), value, 'off, binary or structured');
+    when 'cloudevents_type' then
+      perform holdfast._check_endpoint_field(field, v_text ~ '^[!-~]([ -~]{0,198}[!-~])?$', value, '1 to 200 characters of ASCII');
+    when 'cloudevents_source' then
+      perform holdfast._check_endpoint_field(field, v_text ~ '^[!-~]+$' and length(v_text) <= 2000, value, 'a URI reference of up to 2,000 characters, such as /holdfast');
+    when 'capture_limit' then
+      perform holdfast._check_endpoint_field(field, holdfast._whole(value, 0, 65536), value, '0 to 65,536 bytes');
+    else
+      perform holdfast._check_endpoint_field(field, jsonb_typeof(value) = 'boolean', value, 'true or false');
+  end case;
+end $$;
+comment on function holdfast._check_endpoint_value is 'Refuse a bad value of a plain field of an endpoint';
+
+create or replace function holdfast._in_seconds(config jsonb, fields text[], prefix text default '') returns jsonb language sql stable
+  return config || coalesce((select jsonb_object_agg(f, holdfast._seconds(prefix || f, config -> f)) from unnest(fields) f
+                             where jsonb_typeof(config -> f) in ('number', 'string')), '{}');
+comment on function holdfast._in_seconds is 'A configuration with these durations in seconds';
+
+create or replace function holdfast._normal_endpoint(config jsonb) returns jsonb language sql stable
+  return holdfast._in_seconds(config, '{timeout,connect_timeout,keep_attempts}')
+         || case when jsonb_typeof(config -> 'retry') = 'object'
+              then jsonb_build_object('retry', holdfast._in_seconds(config -> 'retry', '{base,increment,cap}', 'retry.')) else '{}' end
+         || case when jsonb_typeof(config -> 'breaker') = 'object'
+              then jsonb_build_object('breaker', holdfast._in_seconds(config -> 'breaker', '{cooldown}', 'breaker.')) else '{}' end;
+comment on function holdfast._normal_endpoint is 'A checked configuration of an endpoint with all durations in seconds';
+
+create or replace function holdfast._inet(address text) returns inet language plpgsql immutable
+as $$
+begin
+  -- inet takes 10/8 and 10.1 for networks; connecting to such would mean something else.
+  if address ~ '^[0-9.]+(/[0-9]+)?$' and address !~ '^[0-9]{1,3}(\.[0-9]{1,3}){3}(/[0-9]{1,2})?$' then
+    return null;
+  elsif address !~ '^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$' or address ~ '(^|[.])0[0-9]' then
+    return null;
+  end if;
+  return address::inet;
+exception
+  when data_exception then return null;
+end $$;
+comment on function holdfast._inet is 'An address or a network, as text has it in full; null: it is none';
+
+create or replace function holdfast._is_host(host text) returns boolean language sql immutable
+  return length(host) <= 253 and host ~ '^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.?$';
+comment on function holdfast._is_host is 'Is this the name of a host';
+
+create or replace function holdfast._is_public(address inet) returns boolean language sql immutable
+  return case family(address)
+    when 4 then not address <<= any ('{0.0.0.0/8,10.0.0.0/8,100.64.0.0/10,127.0.0.0/8,169.254.0.0/16,172.16.0.0/12,192.0.0.0/24,192.0.2.0/24,192.88.99.0/24,192.168.0.0/16,198.18.0.0/15,198.51.100.0/24,203.0.113.0/24,224.0.0.0/3}'::inet[])
+    else address <<= inet '2000::/3' and not address <<= any ('{2001::/23,2001:db8::/32,2002::/16,3fff::/20}'::inet[]) end;
+comment on function holdfast._is_public is 'Is this an address on the internet, and of nothing special';
+
+create or replace function holdfast._may_connect(host text, allow text[]) returns boolean language plpgsql immutable
+as $$
+declare
+  v_address inet := holdfast._inet(host);
+begin
+  if v_address is not null then
+    return holdfast._is_public(v_address) or exists (select from unnest(allow) a where v_address <<= holdfast._inet(a));
+  end if;
+  return lower(rtrim(host, '.')) in (select lower(rtrim(a, '.')) from unnest(allow) a)
+         or lower(rtrim(host, '.')) !~ '^((.*\.)?localhost|metadata|metadata\.google\.internal|instance-data(\..*)?)$';
+end $$;
+comment on function holdfast._may_connect is 'May an endpoint have this host, as far as can be told without looking it up';
+
+create or replace function holdfast._check_url(url text, allow text[]) returns void language plpgsql stable
+as $$
+declare
+  v_parts text[] := regexp_match(url, '^(https?)://([^/?#]*)([/?].*)?$', 'i');
+  v_host text;
+  v_port text;
+begin
+  perform holdfast._check_endpoint_field('url', url is not null, 'null', 'a URL, and is needed');
+  perform holdfast._check_endpoint_field('url', length(url) <= 2048 and url ~ '^[A-Za-z0-9._~:/?\[\]@!$&''()*+,;=%-]+$', to_jsonb(left(url, 2)::text || '…'),
+    'up to 2,048 characters of those that a URL has, without a fragment; others are written as %XX, and names of hosts in ASCII (xn--…)');
+  perform holdfast._check_endpoint_field('url', v_parts is not null, to_jsonb(substring(url from '^[^:/?]{0,20}:?')), 'a scheme of http or https, and a host');
+  if v_parts[2] ~ '@' then
+    perform holdfast._fail('QH872', 'bad value for url', 'It has a user name or a password in it.', 'url takes no credentials; pass auth.');
+  end if;
+  v_host := (regexp_match(v_parts[2], '^(\[[^\]]*\]|[^:\[\]]*)'))[1];
+  v_port := substr(v_parts[2], length(v_host) + 1);
+  perform holdfast._check_endpoint_field('url', v_port ~ '^(:[0-9]{1,5})?$' and coalesce(nullif(ltrim(v_port, ':'), '')::int, 80) between 1 and 65535,
+    to_jsonb(v_parts[2]), 'a port of 1 to 65535');
+  if v_host ~ '^\[' then
+    v_host := trim(v_host, '[]');
+    perform holdfast._check_endpoint_field('url', family(holdfast._inet(v_host)) = 6 and v_host !~ '/', to_jsonb(v_parts[2]), 'an address of IPv6 in brackets');
+  else
+    -- 127.1, 0177.0.0.1 and 0x7f000001 are 127.0.0.1 to some.
+    perform holdfast._check_endpoint_field('url', holdfast._is_host(v_host) and (v_host !~ '(^|\.)(0[xX][0-9A-Fa-f]*|[0-9]+)\.?$' or holdfast._inet(v_host) is not null),
+      to_jsonb(v_parts[2]), 'the name of a host, or an address in full');
+  end if;
+  if not holdfast._may_connect(v_host, allow) then
+    perform holdfast._fail('QH873', 'this address is not allowed', format('The host is %s: private, loopback, link-local, or of a metadata service.', left(v_host, 100)),
+      'Deliver to a public address; or, in an intranet, let the endpoint have it: {"allow": ["10.0.0.0/8"]}.');
+  end if;
+end $$;
+comment on function holdfast._check_url is 'Refuse a URL that is none, and one of an address that is not everybody''s';
 
 -- 88_lake.sql
 -- The lake: messages of the archive become files outside, batch by batch, and then leave the database.
@@ -10662,6 +11207,1027 @@ end $$;
 comment on function holdfast.rollups is
   'The rollups of a queue whose buckets begin from since to before until, the oldest first; only of buckets of one size';
 
+-- 89_attempt.sql
+-- The log of attempts to deliver, and what they tell of an endpoint.
+--
+--   record_attempts     for dispatchers: what became of deliveries; settles the messages too
+--   attempts            of one message, wherever it has moved
+--   endpoint_attempts   of an endpoint, the last first
+--   endpoint_health     breaker, success rate, latencies, what waits, the last errors
+--
+-- Table: attempt. Rows stay for as long as their endpoint said when they were written; maintain() removes them then, a bounded
+-- number a call. An endpoint that is dropped leaves its rows.
+-- Lock order: leases and messages as in 70_settle.sql, then the endpoint, then its breaker.
+
+create or replace function holdfast._bad_attempt(detail text) returns void language plpgsql stable
+as $$
+begin
+  perform holdfast._fail('QH879', 'this is no attempt', detail,
+    'An attempt has message, outcome (done, retry, dead, gone), and perhaps root, delivery, status, latency, error, response, probe, at, token, delay.');
+end $$;
+comment on function holdfast._bad_attempt is 'Refuse a bad attempt';
+
+create or replace function holdfast._attempt_reports(attempts jsonb) returns holdfast.attempt_report[] language plpgsql stable
+as $$
+declare
+  v_reports holdfast.attempt_report[];
+  v_wrong text;
+begin
+  if jsonb_typeof(attempts) is distinct from 'array' or jsonb_array_length(attempts) > 10000 then
+    perform holdfast._bad_attempt('Pass an array of up to 10,000 attempts.');
+  end if;
+  select k into v_wrong from jsonb_array_elements(attempts) a cross join lateral jsonb_object_keys(a) k
+  where k <> all ('{message,root,delivery,outcome,status,latency,error,response,probe,at,token,delay}') limit 1;
+  if found then
+    perform holdfast._bad_attempt(format('Unknown field "%s".', left(v_wrong, 100)));
+  end if;
+  select array_agg(r order by n.n) into v_reports
+  from jsonb_array_elements(attempts) with ordinality n(value, n)
+    cross join lateral jsonb_populate_record(null::holdfast.attempt_report, n.value) r;
+  select format('Got %s.', left(to_jsonb(r)::text, 300)) into v_wrong from unnest(v_reports) r
+  where (r.message > 0 and r.outcome in ('done', 'retry', 'dead', 'gone') and coalesce(r.root > 0, true) and coalesce(r.status between 100 and 999, true)
+         and coalesce(r.latency between 0 and 86400, true) and coalesce(r.delay between 0 and 315360000, true) and coalesce(isfinite(r.at), true)) is not true limit 1;
+  if found then
+    perform holdfast._bad_attempt(v_wrong);
+  end if;
+  return coalesce(v_reports, '{}');
+exception
+  when data_exception then
+    perform holdfast._bad_attempt(sqlerrm);
+  when sqlstate '22023' then
+    perform holdfast._bad_attempt('Each attempt is an object.');
+end $$;
+comment on function holdfast._attempt_reports is 'Read and check attempts';
+
+create or replace function holdfast._log_attempts(endpoint holdfast.endpoint, reports holdfast.attempt_report[], now timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  insert into holdfast.attempt (endpoint_id, queue_id, root_id, message_id, at, keep_until, delivery, outcome, status, latency, error, response)
+  select endpoint.id, endpoint.queue_id, coalesce(r.root, r.message), r.message, coalesce(r.at, now),
+         now + make_interval(secs => (holdfast._filled_endpoint(endpoint.config) ->> 'keep_attempts')::float8),
+         r.delivery, r.outcome, r.status, r.latency, left(r.error, 1000), convert_from(holdfast._cut(convert_to(r.response, 'UTF8'), 65536), 'UTF8')
+  from unnest(reports) r;
+end $$;
+comment on function holdfast._log_attempts is 'Write attempts down';
+
+create or replace function holdfast._cut(bytes bytea, size int) returns bytea language sql immutable
+  -- A character of UTF-8 that does not fit is left out as a whole.
+  return case when length(bytes) <= size then bytes
+    when get_byte(bytes, size) & 192 <> 128 then substr(bytes, 1, size)
+    when get_byte(bytes, size - 1) & 192 <> 128 then substr(bytes, 1, size - 1)
+    when get_byte(bytes, size - 2) & 192 <> 128 then substr(bytes, 1, size - 2)
+    else substr(bytes, 1, size - 3) end;
+comment on function holdfast._cut is 'The beginning of a text of UTF-8, of at most so many bytes';
+
+create or replace function holdfast._settle_attempts(queue text, reports holdfast.attempt_report[], out settled bigint[], out skipped bigint[])
+language plpgsql volatile
+as $$
+declare
+  v_part record;
+  v_settlement holdfast.settlement;
+begin
+  settled := '{}';
+  skipped := '{}';
+  for v_part in
+    select r.token, r.outcome, r.delay, case when r.outcome <> 'done' then coalesce(r.error, r.status::text) end as error, array_agg(r.message order by r.message) as ids
+    from unnest(reports) r where r.token is not null
+    group by 1, 2, 3, 4 order by 1, 2, 3, 4
+  loop
+    v_settlement := case v_part.outcome
+      when 'done' then holdfast.ack(queue, v_part.token, v_part.ids)
+      when 'retry' then holdfast.nack(queue, v_part.token, v_part.ids, make_interval(secs => v_part.delay), v_part.error)
+      else holdfast.reject(queue, v_part.token, v_part.ids, v_part.error) end;
+    settled := settled || v_settlement.settled;
+    skipped := skipped || v_settlement.skipped;
+  end loop;
+end $$;
+comment on function holdfast._settle_attempts is 'Ack what was delivered, nack what may be delivered later, reject the rest';
+
+create or replace function holdfast.record_attempts(endpoint text, attempts jsonb) returns holdfast.endpoint_state
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+  v_reports holdfast.attempt_report[] := holdfast._attempt_reports(record_attempts.attempts);
+  v_endpoint holdfast.endpoint := holdfast._endpoint(record_attempts.endpoint);
+  v_settled record;
+  v_breaker holdfast.endpoint_breaker;
+begin
+  perform holdfast._log_attempts(v_endpoint, v_reports, v_now);
+  v_settled := holdfast._settle_attempts((select q.name from holdfast.queue q where q.id = v_endpoint.queue_id), v_reports);
+  if exists (select from unnest(v_reports) r where r.outcome = 'gone') and v_endpoint.enabled
+     and (holdfast._filled_endpoint(v_endpoint.config) ->> 'disable_on_gone')::boolean then
+    perform holdfast._switch_endpoint(v_endpoint, false, '410 Gone: the endpoint says that it is not there any more.');
+    v_endpoint := holdfast._endpoint(record_attempts.endpoint);
+  end if;
+  v_breaker := holdfast._move_breaker(v_endpoint, v_reports, v_now);
+  return (v_breaker.state, v_endpoint.enabled, case when v_breaker.state <> 'closed' then greatest(v_breaker.retry_at - v_now, interval '0') end,
+          v_endpoint.version, v_settled.settled, v_settled.skipped)::holdfast.endpoint_state;
+end $$;
+comment on function holdfast.record_attempts is
+  'For dispatchers: write attempts down, move the breaker, disable an endpoint that is gone; and settle each message that comes with its token: done acks, retry nacks with delay (seconds), dead and gone reject';
+
+create or replace function holdfast._attempt_info(attempt holdfast.attempt) returns holdfast.attempt_info language sql stable
+  return ((select e.name from holdfast.endpoint e where e.id = (attempt).endpoint_id), (select q.name from holdfast.queue q where q.id = (attempt).queue_id),
+          (attempt).message_id, (attempt).root_id, (attempt).at, (attempt).delivery, (attempt).outcome, (attempt).status, (attempt).latency,
+          (attempt).error, (attempt).response)::holdfast.attempt_info;
+comment on function holdfast._attempt_info is 'An attempt, as people see it';
+
+create or replace function holdfast.attempts(queue text, id bigint, "limit" int default 100) returns setof holdfast.attempt_info
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._queue(attempts.queue);
+  v_root bigint;
+  v_here boolean;
+begin
+  perform holdfast._check_limit("limit");
+  -- What lives here now may have been tried under another name: a dead letter, or one that was sent back.
+  select holdfast._root_id(m.id, m.origin), m.queue_id = v_queue.id into v_root, v_here from holdfast.message m where m.id = attempts.id;
+  return query select (holdfast._attempt_info(a)).* from (
+    select t.* from holdfast.attempt t where t.root_id = coalesce(v_root, attempts.id) and (t.queue_id = v_queue.id or v_here)
+    order by t.at desc limit "limit") a;
+end $$;
+comment on function holdfast.attempts is 'The attempts to deliver a message, the last first: of this queue, or that lies in it now';
+
+create or replace function holdfast.endpoint_attempts(endpoint text, outcomes text[] default null, "limit" int default 100, until timestamptz default null)
+returns setof holdfast.attempt_info
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_endpoint holdfast.endpoint := holdfast._endpoint(endpoint_attempts.endpoint);
+begin
+  perform holdfast._check_limit("limit");
+  if not outcomes <@ '{done,retry,dead,gone}' then
+    perform holdfast._fail('QH401', 'unknown outcome', format('Got %s.', left(outcomes::text, 100)), 'outcomes takes done, retry, dead and gone.');
+  end if;
+  -- Of the last 10,000: a search for one failure among millions of successes has an end.
+  return query select (holdfast._attempt_info(a)).* from (
+    select w.* from (select t.* from holdfast.attempt t where t.endpoint_id = v_endpoint.id and t.at < coalesce(until, 'infinity')
+                     order by t.at desc limit case when outcomes is null then "limit" else 10000 end) w
+    where outcomes is null or w.outcome = any (outcomes)
+    order by w.at desc limit "limit") a;
+end $$;
+comment on function holdfast.endpoint_attempts is
+  'The last attempts at an endpoint, the last first: all, or those with these outcomes among the last 10,000. until: the time of the last one seen, for the next page';
+
+create or replace function holdfast._health(endpoint holdfast.endpoint, "window" interval, at timestamptz) returns holdfast.endpoint_health language plpgsql stable
+as $$
+declare
+  v_queue holdfast.queue;
+  v_breaker holdfast.endpoint_breaker;
+  v_stats record;
+  v_seen record;
+begin
+  select q.* into v_queue from holdfast.queue q where q.id = endpoint.queue_id;
+  select b.* into v_breaker from holdfast.endpoint_breaker b where b.endpoint_id = endpoint.id;
+  select s.* into v_stats from holdfast.queue_stats(v_queue.name) s;
+  with recent as (
+    select t.* from holdfast.attempt t where t.endpoint_id = endpoint.id and t.at > _health.at - "window" order by t.at desc limit 10000
+  )
+  select count(*) as attempts, avg((r.outcome = 'done')::int)::float8 as success_rate,
+         percentile_cont('{0.5,0.95,0.99}'::float8[]) within group (order by r.latency) as latency,
+         (select coalesce(jsonb_agg(jsonb_build_object('at', f.at, 'id', f.message_id::text, 'outcome', f.outcome, 'status', f.status, 'error', left(f.error, 200))), '[]')
+          from (select o.* from recent o where o.outcome <> 'done' order by o.at desc limit 5) f) as last_errors
+  into v_seen from recent r;
+  return (endpoint.name, v_queue.name, endpoint.enabled, endpoint.disabled_reason, v_breaker.state, v_breaker.failures, v_breaker.opened_at, v_breaker.retry_at,
+          v_breaker.last_success_at, v_breaker.last_failure_at, v_seen.attempts, v_seen.success_rate, v_seen.latency[1], v_seen.latency[2], v_seen.latency[3],
+          v_stats.ready + v_stats.scheduled + v_stats.blocked, v_stats.in_flight, v_stats.dead, v_stats.oldest_age, v_stats.exact, v_seen.last_errors)::holdfast.endpoint_health;
+end $$;
+comment on function holdfast._health is 'How an endpoint does';
+
+create or replace function holdfast.endpoint_health(endpoint text default null, "window" interval default '15 minutes') returns setof holdfast.endpoint_health
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+begin
+  if ("window" between interval '1 second' and interval '366 days') is not true then
+    perform holdfast._fail('QH421', 'window is out of range', format('Got %s.', coalesce("window"::text, 'null')), 'window takes 1 second to 366 days.');
+  end if;
+  if endpoint_health.endpoint is not null then
+    return next holdfast._health(holdfast._endpoint(endpoint_health.endpoint), "window", v_now);
+    return;
+  end if;
+  return query select (holdfast._health(e, "window", v_now)).* from holdfast.endpoint e order by e.name collate "C";
+end $$;
+comment on function holdfast.endpoint_health is
+  'How an endpoint does (null: all): its breaker, what waits, and of the attempts in the window, at most the last 10,000, success rate, latencies in seconds and errors';
+
+create or replace function holdfast._forget_attempts(at timestamptz) returns boolean language plpgsql volatile
+as $$
+declare
+  v_attempts int;
+  v_events int;
+begin
+  delete from holdfast.attempt a where a.ctid = any (array(
+    select o.ctid from holdfast.attempt o where o.keep_until < _forget_attempts.at order by o.keep_until limit 10000 for update skip locked));
+  get diagnostics v_attempts = row_count;
+  delete from holdfast.endpoint_event n where n.ctid = any (array(
+    select o.ctid from holdfast.endpoint_event o where o.at < _forget_attempts.at - interval '30 days' order by o.at limit 1000 for update skip locked));
+  get diagnostics v_events = row_count;
+  return v_attempts >= 10000 or v_events >= 1000;
+end $$;
+comment on function holdfast._forget_attempts is 'Remove attempts whose time is over, 10,000 a call, and what happened to endpoints 30 days ago; true: there are more';
+
+-- 89_breaker.sql
+-- Circuit breakers of endpoints: whether to deliver, for all processes together.
+--
+--   admit           may so many be delivered now?
+--   yield_probe     the one that was to find out found nothing to deliver
+--   reset_breaker   deliver as if nothing had failed
+--
+-- Table: endpoint_breaker. closed: deliver. After so many failures in a row it is open: nobody delivers, so no message loses an
+-- attempt. Once the cooldown is over, it is half-open for one delivery, the probe: whoever asks first gets it, and a number to show.
+-- How that goes decides (attempt.sql); whoever does not tell leaves it to the next after a while.
+-- A closed breaker is read and not written, but for the time of the last success, once a second. Every move is written
+-- down in endpoint_event and announced. Lock order: an endpoint, then its breaker; nothing is locked after it.
+
+create or replace function holdfast._probe_time(config jsonb) returns interval language sql immutable
+  return make_interval(secs => 2 * coalesce((config ->> 'timeout')::float8, 10) + 5);
+comment on function holdfast._probe_time is 'How long a probe may take before another is made';
+
+create or replace function holdfast.admit(endpoint text, want int default 1)
+returns table (granted int, state text, retry_in interval, probe bigint)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_at record;
+  v_now timestamptz;
+  v_probe bigint;
+begin
+  select e.id, e.name, e.enabled, e.config, b.state, b.retry_at into v_at
+  from holdfast.endpoint e join holdfast.endpoint_breaker b on b.endpoint_id = e.id where e.name = admit.endpoint;
+  if not found then
+    perform holdfast._no_endpoint(admit.endpoint);
+  elsif want is null or want not between 0 and 10000 then
+    perform holdfast._fail('QH301', 'want is out of range', format('Got %s.', coalesce(want::text, 'null')), 'One call asks for 0 to 10,000 deliveries.');
+  end if;
+  if not v_at.enabled then
+    return query select 0, 'disabled', null::interval, null::bigint;
+    return;
+  elsif v_at.state = 'closed' then
+    return query select want, v_at.state, null::interval, null::bigint;
+    return;
+  end if;
+  v_now := holdfast.now();
+  if v_at.retry_at <= v_now and want > 0 then
+    -- Whoever has the row is about to move the breaker, and is not waited for.
+    update holdfast.endpoint_breaker b
+    set state = 'half_open', probe = 1 + floor(random() * 9007199254740990)::bigint, retry_at = v_now + holdfast._probe_time(v_at.config)
+    from (select o.endpoint_id, o.state from holdfast.endpoint_breaker o
+          where o.endpoint_id = v_at.id and o.state <> 'closed' and o.retry_at <= v_now for update skip locked) o
+    where b.endpoint_id = o.endpoint_id
+    returning b.probe, o.state into v_probe, v_at.state;
+    if v_probe is not null then
+      if v_at.state = 'open' then
+        perform holdfast._endpoint_event(v_at.id, 'half_opened', 'The cooldown is over: one delivery finds out.');
+        perform holdfast._tell_of_endpoint(v_at.name);
+      end if;
+      return query select 1, 'half_open', null::interval, v_probe;
+      return;
+    end if;
+  end if;
+  return query select 0, v_at.state, greatest(v_at.retry_at - v_now, interval '100 ms'), null::bigint;
+end $$;
+comment on function holdfast.admit is
+  'For dispatchers: how many of these deliveries may be made now, by the breaker of the endpoint; none: ask again after retry_in. probe: this one finds out whether it works again; pass it to record_attempts';
+
+create or replace function holdfast.yield_probe(endpoint text, probe bigint) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_endpoint holdfast.endpoint := holdfast._endpoint(yield_probe.endpoint);
+begin
+  update holdfast.endpoint_breaker b set probe = null, retry_at = holdfast.now()
+  where b.endpoint_id = v_endpoint.id and b.state = 'half_open' and b.probe = yield_probe.probe;
+  return found;
+end $$;
+comment on function holdfast.yield_probe is 'For dispatchers: give back a probe for which there is nothing to deliver; the next that asks gets one. false: it was not this one''s any more';
+
+create or replace function holdfast._set_breaker(endpoint holdfast.endpoint, breaker holdfast.endpoint_breaker, state text, reason text)
+returns holdfast.endpoint_breaker language plpgsql volatile
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+  v_cooldown float8 := (holdfast._filled_endpoint(endpoint.config) #>> '{breaker,cooldown}')::float8;
+begin
+  perform holdfast._endpoint_event(endpoint.id, case _set_breaker.state when 'open' then 'opened' else 'closed' end, reason);
+  perform holdfast._tell_of_endpoint(endpoint.name);
+  breaker.state := _set_breaker.state;
+  breaker.probe := null;
+  breaker.opened_at := case when _set_breaker.state = 'open' then v_now end;
+  breaker.retry_at := case when _set_breaker.state = 'open' then v_now + make_interval(secs => v_cooldown) end;
+  breaker.failures := case when _set_breaker.state = 'open' then breaker.failures else 0 end;
+  return breaker;
+end $$;
+comment on function holdfast._set_breaker is 'A breaker after a move, which is written down and announced; whoever calls writes the row';
+
+create or replace function holdfast._save_breaker(breaker holdfast.endpoint_breaker) returns void language plpgsql volatile
+as $$
+begin
+  update holdfast.endpoint_breaker b set
+    state = breaker.state, failures = breaker.failures, retry_at = breaker.retry_at, probe = breaker.probe, opened_at = breaker.opened_at,
+    last_success_at = breaker.last_success_at, last_failure_at = breaker.last_failure_at
+  where b.endpoint_id = breaker.endpoint_id;
+end $$;
+comment on function holdfast._save_breaker is 'Write the row of a breaker';
+
+create or replace function holdfast.reset_breaker(endpoint text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_endpoint holdfast.endpoint := holdfast._locked_endpoint(reset_breaker.endpoint);
+  v_breaker holdfast.endpoint_breaker;
+begin
+  select b.* into v_breaker from holdfast.endpoint_breaker b where b.endpoint_id = v_endpoint.id for update;
+  if v_breaker.state = 'closed' and v_breaker.failures = 0 then
+    return false;
+  end if;
+  if v_breaker.state <> 'closed' then
+    v_breaker := holdfast._set_breaker(v_endpoint, v_breaker, 'closed', 'It was reset.');
+  end if;
+  v_breaker.failures := 0;
+  perform holdfast._save_breaker(v_breaker);
+  return true;
+end $$;
+comment on function holdfast.reset_breaker is 'Close the breaker of an endpoint and forget its failures; false: there were none';
+
+create or replace function holdfast._move_breaker(endpoint holdfast.endpoint, reports holdfast.attempt_report[], at timestamptz)
+returns holdfast.endpoint_breaker language plpgsql volatile
+as $$
+declare
+  v_breaker holdfast.endpoint_breaker;
+  v_last_done bigint;
+  v_failed int;
+  v_probe text;
+  v_threshold int := (holdfast._filled_endpoint(endpoint.config) #>> '{breaker,threshold}')::int;
+  v_error text;
+begin
+  select max(r.n) filter (where r.outcome = 'done') into v_last_done from unnest(reports) with ordinality
+    r(message, root, delivery, outcome, status, latency, error, response, probe, at, token, delay, n);
+  select count(*) filter (where r.outcome = 'retry'), max(coalesce(r.error, r.status::text)) filter (where r.outcome = 'retry') into v_failed, v_error
+  from unnest(reports) with ordinality r(message, root, delivery, outcome, status, latency, error, response, probe, at, token, delay, n)
+  where r.n > coalesce(v_last_done, 0);
+  select b.* into v_breaker from holdfast.endpoint_breaker b where b.endpoint_id = endpoint.id;
+  if v_breaker.state = 'closed' and v_failed = 0
+     and (v_last_done is null or (v_breaker.failures = 0 and v_breaker.last_success_at between at - interval '1 second' and at)) then
+    return v_breaker;
+  end if;
+  select b.* into v_breaker from holdfast.endpoint_breaker b where b.endpoint_id = endpoint.id for update;
+  v_breaker.failures := case when v_last_done is null then v_breaker.failures else 0 end + v_failed;
+  v_breaker.last_success_at := case when v_last_done is null then v_breaker.last_success_at else at end;
+  v_breaker.last_failure_at := case when v_failed = 0 then v_breaker.last_failure_at else at end;
+  select r.outcome into v_probe from unnest(reports) r where r.probe = v_breaker.probe limit 1;
+  if v_breaker.state = 'half_open' and v_probe = 'retry' then
+    v_breaker := holdfast._set_breaker(endpoint, v_breaker, 'open', format('The probe failed: %s.', coalesce(v_error, 'no error text')));
+  elsif v_breaker.state = 'half_open' and v_probe is not null then
+    v_breaker := holdfast._set_breaker(endpoint, v_breaker, 'closed', 'The probe was answered.');
+  elsif v_breaker.state = 'closed' and v_breaker.failures >= v_threshold then
+    v_breaker := holdfast._set_breaker(endpoint, v_breaker, 'open',
+      format('%s deliveries failed in a row, the last with: %s.', v_breaker.failures, coalesce(v_error, 'no error text')));
+  end if;
+  perform holdfast._save_breaker(v_breaker);
+  return v_breaker;
+end $$;
+comment on function holdfast._move_breaker is 'What attempts say of an endpoint: count failures in a row, and open or close its breaker';
+
+-- 89_endpoint.sql
+-- Webhook endpoints: where the messages of a queue go.
+--
+--   create_endpoint      with its queue, if that is not there
+--   configure_endpoint   null takes a field back to its default
+--   rotate_secret        another signing secret; the old ones sign too, for a while
+--   enable_endpoint, disable_endpoint
+--   drop_endpoint        with its queue, or without
+--   endpoints, endpoint_info
+--   dispatch_endpoints   for dispatchers: what it takes to deliver
+--
+-- Tables: endpoint, endpoint_secret. An endpoint consumes a queue, and no other consumes it too. How many attempts there are, how
+-- many deliveries a second, and whether they keep an order are settings of that queue alone (max_deliveries, throughput_limit, ordering):
+-- claims see to them, for all dispatchers together.
+-- No secret comes here in clear: they are sealed by who passes them, and what is not is refused. Durations are kept in seconds.
+-- Every change is announced on the channel holdfast_endpoint.
+-- Lock order: the endpoint, then its queue, as of 30_queue.sql; then its breaker.
+
+create or replace function holdfast._builtin_endpoint() returns jsonb language sql immutable
+  return '{"method": "POST", "headers": {}, "timeout": 10, "connect_timeout": 5,
+           "retry": {"strategy": "exponential", "base": 10, "factor": 2, "increment": 30, "cap": 300, "jitter": 0.1, "retry_after": true},
+           "concurrency": 10, "cloudevents": "off", "cloudevents_type": null, "cloudevents_source": "/holdfast",
+           "capture_response": false, "capture_limit": 65536, "disable_on_gone": true, "allow": [],
+           "breaker": {"threshold": 10, "cooldown": 30}, "keep_attempts": 604800}'::jsonb;
+comment on function holdfast._builtin_endpoint is 'The configuration of an endpoint of which nothing was said';
+
+create or replace function holdfast._no_endpoint(endpoint text) returns void language plpgsql stable
+as $$
+begin
+  perform holdfast._fail('QH870', format('endpoint %s does not exist', coalesce('"' || left(_no_endpoint.endpoint, 200) || '"', 'null')),
+    'Endpoints are made explicitly.', 'Create it with holdfast.create_endpoint, or check the spelling.');
+end $$;
+comment on function holdfast._no_endpoint is 'Raise: no such endpoint';
+
+create or replace function holdfast._endpoint(endpoint text) returns holdfast.endpoint language plpgsql stable
+as $$
+declare
+  v_endpoint holdfast.endpoint;
+begin
+  select e.* into v_endpoint from holdfast.endpoint e where e.name = _endpoint.endpoint;
+  if not found then
+    perform holdfast._no_endpoint(_endpoint.endpoint);
+  end if;
+  return v_endpoint;
+end $$;
+comment on function holdfast._endpoint is 'An endpoint by its name, or an error';
+
+create or replace function holdfast._locked_endpoint(endpoint text) returns holdfast.endpoint language plpgsql volatile
+as $$
+declare
+  v_endpoint holdfast.endpoint;
+begin
+  select e.* into v_endpoint from holdfast.endpoint e where e.name = _locked_endpoint.endpoint for update;
+  if not found then
+    perform holdfast._no_endpoint(_locked_endpoint.endpoint);
+  end if;
+  return v_endpoint;
+end $$;
+comment on function holdfast._locked_endpoint is 'An endpoint by its name, locked, or an error';
+
+create or replace function holdfast._tell_of_endpoint(endpoint text) returns void language plpgsql volatile
+as $$
+begin
+  perform pg_notify('holdfast_endpoint', _tell_of_endpoint.endpoint);
+end $$;
+comment on function holdfast._tell_of_endpoint is 'Tell dispatchers that what they know of an endpoint is out of date';
+
+create or replace function holdfast._endpoint_event(endpoint_id int, event text, reason text) returns void language plpgsql volatile
+as $$
+begin
+  insert into holdfast.endpoint_event (endpoint_id, at, event, reason)
+  values (_endpoint_event.endpoint_id, holdfast.now(), _endpoint_event.event, left(_endpoint_event.reason, 1000));
+end $$;
+comment on function holdfast._endpoint_event is 'Write down what has happened to an endpoint';
+
+create or replace function holdfast._seal_secrets(endpoint_id int, sealed text, at timestamptz, overlap interval) returns timestamptz
+language plpgsql volatile
+as $$
+declare
+  v_until timestamptz;
+begin
+  delete from holdfast.endpoint_secret s
+  where s.endpoint_id = _seal_secrets.endpoint_id and (overlap = interval '0' or s.expires_at <= at);
+  update holdfast.endpoint_secret s set expires_at = least(s.expires_at, at + overlap) where s.endpoint_id = _seal_secrets.endpoint_id;
+  -- Five sign at a time: what a receiver has to try is bounded, too.
+  delete from holdfast.endpoint_secret s where s.id in (
+    select o.id from holdfast.endpoint_secret o where o.endpoint_id = _seal_secrets.endpoint_id order by o.id desc offset 4);
+  if _seal_secrets.sealed is not null then
+    insert into holdfast.endpoint_secret (endpoint_id, sealed, created_at) values (_seal_secrets.endpoint_id, _seal_secrets.sealed, at);
+  end if;
+  select max(s.expires_at) into v_until from holdfast.endpoint_secret s where s.endpoint_id = _seal_secrets.endpoint_id;
+  return v_until;
+end $$;
+comment on function holdfast._seal_secrets is 'Let this secret sign from now on (null: none), and the old ones for overlap; returns until when';
+
+create or replace function holdfast._queue_fields(config jsonb) returns jsonb language sql immutable
+  return case when config ? 'rate_limit' then jsonb_build_object('throughput_limit', config -> 'rate_limit') else '{}' end
+         || case when config ? 'ordering' then jsonb_build_object('ordering', config -> 'ordering') else '{}' end
+         || case when config -> 'retry' ? 'max_attempts' then jsonb_build_object('max_deliveries', coalesce(nullif(config #> '{retry,max_attempts}', 'null'), '10')) else '{}' end;
+comment on function holdfast._queue_fields is 'What of the configuration of an endpoint is one of its queue';
+
+create or replace function holdfast._merge_endpoint(base jsonb, change jsonb) returns jsonb language sql immutable
+  return coalesce((select jsonb_object_agg(e.key, e.value) from (
+    select m.key, case when m.key in ('retry', 'breaker') and m.value <> 'null'
+                       then jsonb_strip_nulls(coalesce(nullif(base -> m.key, 'null'), '{}') || m.value) else m.value end as value
+    from jsonb_each(base || (change - '{url,signing_secret,auth,rate_limit,ordering}'::text[])) m
+  ) e where e.value not in ('null', '{}')), '{}') #- '{retry,max_attempts}';
+comment on function holdfast._merge_endpoint is 'Overrides after a change: null takes a field back, retry and breaker merge field by field';
+
+create or replace function holdfast._filled_endpoint(config jsonb) returns jsonb language sql immutable
+  return holdfast._builtin_endpoint() || config
+         || jsonb_build_object('retry', (holdfast._builtin_endpoint() -> 'retry') || coalesce(config -> 'retry', '{}'),
+                               'breaker', (holdfast._builtin_endpoint() -> 'breaker') || coalesce(config -> 'breaker', '{}'));
+comment on function holdfast._filled_endpoint is 'Overrides laid over the built-in configuration of an endpoint';
+
+create or replace function holdfast._allowed(config jsonb) returns text[] language sql immutable
+  return array(select jsonb_array_elements_text(coalesce(config -> 'allow', '[]')));
+comment on function holdfast._allowed is 'What an endpoint may connect to beside public addresses';
+
+create or replace function holdfast._endpoint_config(endpoint holdfast.endpoint, queue holdfast.queue) returns jsonb language sql immutable
+  return (select jsonb_set(f.config, '{retry,max_attempts}', to_jsonb((queue).max_deliveries))
+                 || jsonb_build_object('connect_timeout', least(f.config -> 'connect_timeout', f.config -> 'timeout'), 'rate_limit', (queue).throughput_limit, 'ordering', coalesce((queue).ordering, 'none'))
+          from (select holdfast._filled_endpoint((endpoint).config) as config) f);
+comment on function holdfast._endpoint_config is 'The configuration of an endpoint that holds, with what its queue says';
+
+create or replace function holdfast._same_endpoint(endpoint holdfast.endpoint, config jsonb, queue text) returns void language plpgsql stable
+as $$
+declare
+  v_queue holdfast.queue;
+  v_differs text;
+begin
+  select q.* into v_queue from holdfast.queue q where q.id = endpoint.queue_id;
+  v_differs := case
+    when v_queue.name <> _same_endpoint.queue then format('It consumes the queue "%s".', v_queue.name)
+    when endpoint.url <> config ->> 'url' then 'It has another url.'
+    when config ?| '{signing_secret,auth}' then 'What is sealed cannot be compared.'
+    when endpoint.config <> holdfast._merge_endpoint('{}', holdfast._normal_endpoint(config))
+      then holdfast._config_difference(endpoint.config, holdfast._merge_endpoint('{}', holdfast._normal_endpoint(config)))
+    when not v_queue.config @> jsonb_strip_nulls(holdfast._queue_fields(config)) then holdfast._config_difference(v_queue.config, v_queue.config || holdfast._queue_fields(config)) end;
+  if v_differs is not null then
+    perform holdfast._fail('QH871', format('endpoint "%s" exists with another configuration', endpoint.name), v_differs,
+      'Change it with holdfast.configure_endpoint, and its secret with holdfast.rotate_secret.');
+  end if;
+end $$;
+comment on function holdfast._same_endpoint is 'Refuse to make an endpoint that is there and another one';
+
+create or replace function holdfast._endpoint_queue(queue text, config jsonb) returns int language plpgsql volatile
+as $$
+declare
+  v_queue holdfast.queue;
+  v_other text;
+begin
+  if not exists (select from holdfast.queue q where q.name = _endpoint_queue.queue) then
+    perform holdfast.create_queue(_endpoint_queue.queue, '{"max_deliveries": 10}' || holdfast._queue_fields(config));
+  elsif holdfast._queue_fields(config) <> '{}' then
+    perform holdfast._work_queue(_endpoint_queue.queue);
+    perform holdfast.configure_queue(_endpoint_queue.queue, holdfast._queue_fields(config));
+  end if;
+  v_queue := holdfast._work_queue(_endpoint_queue.queue);
+  select e.name into v_other from holdfast.endpoint e where e.queue_id = v_queue.id;
+  if found then
+    perform holdfast._fail('QH875', format('the endpoint "%s" consumes the queue "%s"', v_other, v_queue.name),
+      'A queue has one endpoint at most.', 'Name another queue; holdfast.publish sends a message to the queues of several endpoints.');
+  end if;
+  return v_queue.id;
+end $$;
+comment on function holdfast._endpoint_queue is 'The queue that an endpoint is to consume, made or configured as it says';
+
+create or replace function holdfast.create_endpoint(endpoint text, config jsonb, queue text default null) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+  v_queue text := coalesce(create_endpoint.queue, create_endpoint.endpoint);
+  v_there holdfast.endpoint;
+  v_config jsonb;
+  v_id int;
+begin
+  perform holdfast._check_endpoint_name(create_endpoint.endpoint);
+  perform holdfast._check_endpoint_config(create_endpoint.config);
+  perform holdfast._check_name(v_queue);
+  v_config := holdfast._merge_endpoint('{}', holdfast._normal_endpoint(create_endpoint.config));
+  perform holdfast._check_url(create_endpoint.config ->> 'url', holdfast._allowed(v_config));
+  select e.* into v_there from holdfast.endpoint e where e.name = create_endpoint.endpoint;
+  if found then
+    perform holdfast._same_endpoint(v_there, create_endpoint.config, v_queue);
+    return false;
+  end if;
+  insert into holdfast.endpoint (name, queue_id, url, config, auth, created_at, changed_at)
+  values (create_endpoint.endpoint, holdfast._endpoint_queue(v_queue, create_endpoint.config), create_endpoint.config ->> 'url', v_config,
+          nullif(create_endpoint.config -> 'auth', 'null'), v_now, v_now)
+  on conflict (name) do nothing returning id into v_id;
+  if v_id is null then
+    -- Somebody was faster, and has committed by now.
+    perform holdfast._same_endpoint(holdfast._locked_endpoint(create_endpoint.endpoint), create_endpoint.config, v_queue);
+    return false;
+  end if;
+  insert into holdfast.endpoint_breaker (endpoint_id) values (v_id);
+  perform holdfast._seal_secrets(v_id, create_endpoint.config ->> 'signing_secret', v_now, '0');
+  perform holdfast._tell_of_endpoint(create_endpoint.endpoint);
+  return true;
+end $$;
+comment on function holdfast.create_endpoint is
+  'Deliver the messages of a queue (null: one of the endpoint''s name) to a URL; the queue is made if it is not there. true: made; false: it was there, with this configuration';
+
+create or replace function holdfast.configure_endpoint(endpoint text, config jsonb) returns jsonb
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+  v_endpoint holdfast.endpoint;
+  v_queue holdfast.queue;
+begin
+  perform holdfast._check_endpoint_config(configure_endpoint.config);
+  v_endpoint := holdfast._locked_endpoint(configure_endpoint.endpoint);
+  v_endpoint.config := holdfast._merge_endpoint(v_endpoint.config, holdfast._normal_endpoint(configure_endpoint.config));
+  v_endpoint.url := case when configure_endpoint.config ? 'url' then configure_endpoint.config ->> 'url' else v_endpoint.url end;
+  perform holdfast._check_url(v_endpoint.url, holdfast._allowed(v_endpoint.config));
+  if holdfast._queue_fields(configure_endpoint.config) <> '{}' then
+    perform holdfast.configure_queue(q.name, holdfast._queue_fields(configure_endpoint.config)) from holdfast.queue q where q.id = v_endpoint.queue_id;
+  end if;
+  if configure_endpoint.config ? 'signing_secret' then
+    perform holdfast._seal_secrets(v_endpoint.id, configure_endpoint.config ->> 'signing_secret', v_now, '0');
+  end if;
+  update holdfast.endpoint e set
+    url = v_endpoint.url, config = v_endpoint.config, version = e.version + 1, changed_at = v_now,
+    auth = case when configure_endpoint.config ? 'auth' then nullif(configure_endpoint.config -> 'auth', 'null') else e.auth end
+  where e.id = v_endpoint.id returning e.* into v_endpoint;
+  perform holdfast._tell_of_endpoint(v_endpoint.name);
+  select q.* into v_queue from holdfast.queue q where q.id = v_endpoint.queue_id;
+  return (holdfast._endpoint_info(v_endpoint, v_queue, v_now)).config;
+end $$;
+comment on function holdfast.configure_endpoint is
+  'Change the configuration of an endpoint; null takes a field back to its default, retry and breaker field by field. Returns what holds now, without secrets';
+
+create or replace function holdfast.rotate_secret(endpoint text, sealed text, overlap interval default '24 hours') returns timestamptz
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_endpoint holdfast.endpoint;
+  v_until timestamptz;
+begin
+  perform holdfast._check_sealed_field('sealed', to_jsonb(rotate_secret.sealed));
+  if (overlap between interval '0' and interval '90 days') is not true then
+    perform holdfast._fail('QH872', 'overlap is out of range', format('Got %s.', coalesce(overlap::text, 'null')), 'The old secrets sign too for 0 seconds to 90 days.');
+  end if;
+  v_endpoint := holdfast._locked_endpoint(rotate_secret.endpoint);
+  v_until := holdfast._seal_secrets(v_endpoint.id, rotate_secret.sealed, holdfast.now(), overlap);
+  update holdfast.endpoint e set version = e.version + 1, changed_at = holdfast.now() where e.id = v_endpoint.id;
+  perform holdfast._tell_of_endpoint(v_endpoint.name);
+  return v_until;
+end $$;
+comment on function holdfast.rotate_secret is
+  'Sign deliveries with this secret from now on, and with the old ones too for overlap; returns until when, null if there was none. Five sign at most';
+
+create or replace function holdfast._switch_endpoint(endpoint holdfast.endpoint, "on" boolean, reason text) returns boolean language plpgsql volatile
+as $$
+begin
+  update holdfast.endpoint e set
+    enabled = "on", disabled_reason = case when not "on" then left(_switch_endpoint.reason, 1000) end,
+    disabled_at = case when not "on" then holdfast.now() end, version = e.version + 1, changed_at = holdfast.now()
+  where e.id = endpoint.id and e.enabled <> "on";
+  if found then
+    perform holdfast._endpoint_event(endpoint.id, case when "on" then 'enabled' else 'disabled' end, _switch_endpoint.reason);
+    perform holdfast._tell_of_endpoint(endpoint.name);
+  end if;
+  return found;
+end $$;
+comment on function holdfast._switch_endpoint is 'Enable or disable an endpoint; false: it was so';
+
+create or replace function holdfast.enable_endpoint(endpoint text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+begin
+  return holdfast._switch_endpoint(holdfast._locked_endpoint(enable_endpoint.endpoint), true, null);
+end $$;
+comment on function holdfast.enable_endpoint is 'Deliver to this endpoint again; false: it was enabled';
+
+create or replace function holdfast.disable_endpoint(endpoint text, reason text default null) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+begin
+  return holdfast._switch_endpoint(holdfast._locked_endpoint(disable_endpoint.endpoint), false, disable_endpoint.reason);
+end $$;
+comment on function holdfast.disable_endpoint is 'Deliver nothing more to this endpoint; its messages wait, and events are not published to it. false: it was disabled';
+
+create or replace function holdfast.drop_endpoint(endpoint text, with_queue boolean default false) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_queue int;
+begin
+  delete from holdfast.endpoint e where e.name = drop_endpoint.endpoint returning e.queue_id into v_queue;
+  if not found then
+    return false;
+  end if;
+  if with_queue then
+    perform holdfast.drop_queue(q.name) from holdfast.queue q where q.id = v_queue;
+  end if;
+  perform holdfast._tell_of_endpoint(drop_endpoint.endpoint);
+  return true;
+end $$;
+comment on function holdfast.drop_endpoint is
+  'Remove an endpoint, its secrets and subscriptions; its queue stays with its messages, unless with_queue. false: no such endpoint';
+
+create or replace function holdfast._check_unconsumed(queue holdfast.queue) returns void language plpgsql stable
+as $$
+declare
+  v_endpoint text;
+begin
+  select e.name into v_endpoint from holdfast.endpoint e where e.queue_id = queue.id;
+  if found then
+    perform holdfast._fail('QH875', format('the endpoint "%s" consumes the queue "%s"', v_endpoint, queue.name),
+      'A queue cannot be dropped while an endpoint consumes it.', 'Drop the endpoint first: holdfast.drop_endpoint, with_queue => true drops both.');
+  end if;
+end $$;
+comment on function holdfast._check_unconsumed is 'Refuse to drop a queue that an endpoint consumes';
+
+create or replace function holdfast._endpoint_info(endpoint holdfast.endpoint, queue holdfast.queue, at timestamptz) returns holdfast.endpoint_info
+language sql stable
+  return ((endpoint).name, (queue).name, (endpoint).url, (endpoint).enabled, (endpoint).disabled_reason, (endpoint).disabled_at,
+          holdfast._endpoint_config(endpoint, queue) || jsonb_build_object('auth', (endpoint).auth - '{password,token}'::text[]),
+          (select coalesce(jsonb_agg(jsonb_build_object('id', s.id::text, 'created_at', s.created_at, 'expires_at', s.expires_at) order by s.id desc), '[]')
+           from holdfast.endpoint_secret s where s.endpoint_id = (endpoint).id and coalesce(s.expires_at > at, true)),
+          (endpoint).created_at, (endpoint).changed_at)::holdfast.endpoint_info;
+comment on function holdfast._endpoint_info is 'An endpoint without its secrets';
+
+create or replace function holdfast.endpoints() returns setof holdfast.endpoint_info
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+begin
+  return query select (holdfast._endpoint_info(e, q, holdfast.now())).*
+    from holdfast.endpoint e join holdfast.queue q on q.id = e.queue_id order by e.name collate "C";
+end $$;
+comment on function holdfast.endpoints is 'All endpoints, with the configuration that holds, without their secrets';
+
+create or replace function holdfast.endpoint_info(endpoint text) returns setof holdfast.endpoint_info
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+begin
+  return query select (holdfast._endpoint_info(e, q, holdfast.now())).*
+    from holdfast.endpoint e join holdfast.queue q on q.id = e.queue_id where e.name = endpoint_info.endpoint;
+end $$;
+comment on function holdfast.endpoint_info is 'One endpoint, as endpoints() has it; no row: there is none';
+
+create or replace function holdfast.dispatch_endpoints(endpoints text[] default null) returns setof holdfast.endpoint_target
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+begin
+  return query
+    select e.name, q.name, e.enabled, e.url, e.version, holdfast._endpoint_config(e, q),
+           array(select s.sealed from holdfast.endpoint_secret s
+                 where s.endpoint_id = e.id and coalesce(s.expires_at > v_now, true) order by s.id desc),
+           e.auth
+    from holdfast.endpoint e join holdfast.queue q on q.id = e.queue_id
+    where dispatch_endpoints.endpoints is null or e.name = any (dispatch_endpoints.endpoints)
+    order by e.name collate "C";
+end $$;
+comment on function holdfast.dispatch_endpoints is 'For dispatchers: what it takes to deliver to endpoints (null: to all), the disabled ones too; secrets are sealed, the newest first';
+
+create or replace function holdfast.endpoint_events(endpoint text, "limit" int default 100)
+returns table (at timestamptz, event text, reason text)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_endpoint holdfast.endpoint := holdfast._endpoint(endpoint_events.endpoint);
+begin
+  perform holdfast._check_limit("limit");
+  return query select n.at, n.event, n.reason from holdfast.endpoint_event n where n.endpoint_id = v_endpoint.id order by n.endpoint_id desc, n.id desc limit "limit";
+end $$;
+comment on function holdfast.endpoint_events is 'How the breaker of an endpoint moved, and when it was enabled or disabled, and why; the last first';
+
+-- 89_event.sql
+-- Publish and subscribe: one event, a message for each endpoint that asked for it.
+--
+--   create_event_type, drop_event_type, event_types
+--   subscribe, unsubscribe, subscriptions
+--   publish, publish_batch
+--
+-- Tables: event_type, subscription. A publication is part of the caller's transaction, and so are all the messages it becomes: sends to
+-- the queues of the enabled endpoints, in the order of their queues. An endpoint gets an event once, whatever number of its
+-- subscriptions fits. What it costs grows with the subscriptions of that type, and with nothing else.
+
+create or replace function holdfast._event_type(name text) returns holdfast.event_type language plpgsql stable
+as $$
+declare
+  v_type holdfast.event_type;
+begin
+  select t.* into v_type from holdfast.event_type t where t.name = _event_type.name;
+  if not found then
+    perform holdfast._fail('QH876', format('there is no event type %s', coalesce('"' || left(_event_type.name, 200) || '"', 'null')),
+      'Event types are made explicitly.', 'Create it with holdfast.create_event_type, or check the spelling.');
+  end if;
+  return v_type;
+end $$;
+comment on function holdfast._event_type is 'An event type by its name, or an error';
+
+create or replace function holdfast._check_event_type(name text, description text, schema jsonb) returns void language plpgsql stable
+as $$
+begin
+  if (_check_event_type.name ~ '^[A-Za-z0-9._:-]{1,200}$') is not true then
+    perform holdfast._fail('QH878', 'invalid name of an event type', format('Got %s.', coalesce(quote_literal(left(_check_event_type.name, 250)), 'null')),
+      'A name has 1 to 200 characters out of A-Z a-z 0-9 . _ : -');
+  elsif length(description) > 2000 then
+    perform holdfast._fail('QH878', 'the description is too long', format('It has %s characters.', length(description)), 'description takes up to 2,000 characters.');
+  elsif schema is not null then
+    perform holdfast._check_schema(schema, 'json', null);
+  end if;
+end $$;
+comment on function holdfast._check_event_type is 'Refuse a bad event type';
+
+create or replace function holdfast.create_event_type(name text, description text default null, schema jsonb default null) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_there holdfast.event_type;
+begin
+  perform holdfast._check_event_type(create_event_type.name, create_event_type.description, create_event_type.schema);
+  insert into holdfast.event_type as t (name, description, schema, created_at)
+  values (create_event_type.name, create_event_type.description, create_event_type.schema, holdfast.now()) on conflict on constraint event_type_name_key do nothing;
+  if found then
+    return true;
+  end if;
+  v_there := holdfast._event_type(create_event_type.name);
+  if (v_there.description, v_there.schema) is distinct from (create_event_type.description, create_event_type.schema) then
+    perform holdfast._fail('QH877', format('the event type "%s" exists with another description or schema', v_there.name), 'Nothing was changed.',
+      'Drop it and make it anew; subscriptions to it go with it.');
+  end if;
+  return false;
+end $$;
+comment on function holdfast.create_event_type is 'Make an event type. schema: JSON Schema of its payloads, which servers and clients check. true: made; false: it was there, the same';
+
+create or replace function holdfast.drop_event_type(name text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+begin
+  delete from holdfast.event_type t where t.name = drop_event_type.name;
+  return found;
+end $$;
+comment on function holdfast.drop_event_type is 'Remove an event type, and all subscriptions to it; what was published is sent. false: there was none';
+
+create or replace function holdfast.event_types()
+returns table (name text, description text, schema jsonb, subscriptions bigint, created_at timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+begin
+  return query
+    select t.name, t.description, t.schema, (select count(*) from holdfast.subscription s where s.event_type_id = t.id), t.created_at
+    from holdfast.event_type t order by t.name collate "C";
+end $$;
+comment on function holdfast.event_types is 'All event types';
+
+create or replace function holdfast.subscribe(event_type text, endpoint text, filter jsonb default null) returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_type holdfast.event_type := holdfast._event_type(subscribe.event_type);
+  v_endpoint holdfast.endpoint;
+  v_filter jsonb := nullif(nullif(subscribe.filter, 'null'), '{}');
+  v_id bigint;
+begin
+  if jsonb_typeof(v_filter) <> 'object' or octet_length(v_filter::text) > 16384 then
+    perform holdfast._fail('QH878', 'bad value for filter', format('Got %s.', left(v_filter::text, 100)),
+      'filter takes a JSON object of up to 16,384 bytes: events whose payload contains it are sent.');
+  end if;
+  -- The lock makes the same subscription, at the same moment, one.
+  v_endpoint := holdfast._locked_endpoint(subscribe.endpoint);
+  select s.id into v_id from holdfast.subscription s
+  where s.event_type_id = v_type.id and s.endpoint_id = v_endpoint.id and s.filter is not distinct from v_filter;
+  if v_id is null then
+    insert into holdfast.subscription (event_type_id, endpoint_id, filter, created_at)
+    values (v_type.id, v_endpoint.id, v_filter, holdfast.now()) returning id into v_id;
+  end if;
+  return v_id;
+end $$;
+comment on function holdfast.subscribe is
+  'Let an endpoint have the events of a type, or those whose payload contains filter; returns the number of the subscription, the old one if it is there';
+
+create or replace function holdfast.unsubscribe(id bigint) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+begin
+  delete from holdfast.subscription s where s.id = unsubscribe.id;
+  return found;
+end $$;
+comment on function holdfast.unsubscribe is 'End a subscription; false: there is none of this number';
+
+create or replace function holdfast.subscriptions(event_type text default null, endpoint text default null) returns setof holdfast.subscription_info
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_type int := case when subscriptions.event_type is not null then (holdfast._event_type(subscriptions.event_type)).id end;
+  v_endpoint int := case when subscriptions.endpoint is not null then (holdfast._endpoint(subscriptions.endpoint)).id end;
+begin
+  return query
+    select s.id, t.name, e.name, s.filter, s.created_at
+    from holdfast.subscription s join holdfast.event_type t on t.id = s.event_type_id join holdfast.endpoint e on e.id = s.endpoint_id
+    where (v_type is null or s.event_type_id = v_type) and (v_endpoint is null or s.endpoint_id = v_endpoint) order by s.id;
+end $$;
+comment on function holdfast.subscriptions is 'The subscriptions: all, to a type, or of an endpoint';
+
+create or replace function holdfast._receivers(event_type int, payload jsonb) returns table (endpoint text, queue_id int, queue text, ordering text)
+language plpgsql stable
+as $$
+begin
+  return query
+    select e.name, q.id, q.name, q.ordering
+    from (select distinct s.endpoint_id from holdfast.subscription s
+          where s.event_type_id = _receivers.event_type and (s.filter is null or _receivers.payload @> s.filter)) f
+      join holdfast.endpoint e on e.id = f.endpoint_id and e.enabled join holdfast.queue q on q.id = e.queue_id
+    order by q.id;
+end $$;
+comment on function holdfast._receivers is 'The enabled endpoints that get an event of a type, and their queues';
+
+create or replace function holdfast._as_sent(event jsonb, ordering text) returns jsonb language sql immutable
+  return event - 'event_type'::text
+         - case when ordering is distinct from 'key' then '{ordering_key}'::text[] else '{}' end
+         - case when ordering = 'strict' then '{priority}'::text[] else '{}' end
+         || jsonb_build_object('headers', coalesce(nullif(event -> 'headers', 'null'), '{}') || jsonb_build_object('event-type', event ->> 'event_type'));
+comment on function holdfast._as_sent is 'An event as a message of a queue: with its type in a header, and without a line or a priority where the queue has none';
+
+create or replace function holdfast._check_event(event jsonb, nth bigint) returns void language plpgsql stable
+as $$
+begin
+  if jsonb_typeof(event) <> 'object' or jsonb_typeof(event -> 'event_type') is distinct from 'string' or event ? 'body' or not event ? 'payload' then
+    perform holdfast._fail('QH203', 'this is no event', format('Got %s.', left(event::text, 100)),
+      'Pass {"event_type": …, "payload": …}, and the options of a message.', nth);
+  elsif jsonb_typeof(event -> 'headers') not in ('object', 'null') then
+    perform holdfast._fail('QH203', 'headers must be a JSON object', format('Got a JSON %s.', jsonb_typeof(event -> 'headers')), 'Pass headers as {"name": "value"}.', nth);
+  end if;
+end $$;
+comment on function holdfast._check_event is 'Refuse what is no event';
+
+create or replace function holdfast._send_events(queue text, messages jsonb, places int[], one boolean) returns bigint[] language plpgsql volatile
+as $$
+declare
+  v_place text;
+  v_detail text;
+  v_hint text;
+begin
+  return holdfast.send_many(queue, messages);
+exception
+  -- Which event is to blame, where several were published and only some of them were for this queue.
+  when sqlstate 'QH000' then
+    get stacked diagnostics v_place = column_name, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
+    if one then
+      perform holdfast._fail(sqlstate, regexp_replace(sqlerrm, ' \[QH\d+\]$', ''), v_detail, v_hint);
+    end if;
+    perform holdfast._blame(places[coalesce(substring(v_place from '\d+')::int, 0) + 1] + 1, sqlstate, sqlerrm,
+      regexp_replace(v_detail, '^messages\[\d+\]: ', ''), v_hint);
+end $$;
+comment on function holdfast._send_events is 'Send events to one queue; places: their numbers in the call, for errors';
+
+create or replace function holdfast._publish(events jsonb) returns setof holdfast.published language plpgsql volatile
+as $$
+declare
+  v_queue record;
+  v_ids bigint[];
+  v_one boolean := jsonb_array_length(events) = 1;
+begin
+  perform holdfast._check_event(n.value, case when not v_one then n.n end) from jsonb_array_elements(events) with ordinality n(value, n);
+  for v_queue in
+    select r.endpoint, r.queue, array_agg(e.n::int - 1 order by e.n) as places, jsonb_agg(holdfast._as_sent(e.value, r.ordering) order by e.n) as messages
+    from jsonb_array_elements(events) with ordinality e(value, n)
+      join (select t.name, (holdfast._event_type(t.name)).id from (select distinct d ->> 'event_type' as name from jsonb_array_elements(events) d) t) t
+        on t.name = e.value ->> 'event_type'
+      cross join lateral holdfast._receivers(t.id, e.value -> 'payload') r
+    group by r.queue_id, r.queue, r.endpoint order by r.queue_id
+  loop
+    v_ids := holdfast._send_events(v_queue.queue, v_queue.messages, v_queue.places, v_one);
+    return query select p.nth, v_queue.endpoint, v_queue.queue, p.id from unnest(v_queue.places, v_ids) p(nth, id);
+  end loop;
+end $$;
+comment on function holdfast._publish is 'Send events to the queues of all who asked for them';
+
+create or replace function holdfast.publish(
+  event_type text, payload jsonb, headers jsonb default null, priority int default null, delay interval default null,
+  deliver_at timestamptz default null, ttl interval default null, expires_at timestamptz default null, correlation_id uuid default null,
+  tag text default null, max_deliveries int default null, ordering_key text default null, key text default null, idempotency_key text default null)
+returns setof holdfast.published
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_type holdfast.event_type := holdfast._event_type(publish.event_type);
+begin
+  return query select p.* from holdfast._publish(jsonb_build_array(
+    jsonb_build_object('event_type', v_type.name, 'payload', coalesce(publish.payload, 'null'))
+    || jsonb_strip_nulls(jsonb_build_object('priority', publish.priority, 'delay', publish.delay::text, 'deliver_at', publish.deliver_at, 'ttl', publish.ttl::text,
+         'expires_at', publish.expires_at, 'correlation_id', publish.correlation_id, 'tag', publish.tag, 'max_deliveries', publish.max_deliveries,
+         'ordering_key', publish.ordering_key, 'key', publish.key, 'idempotency_key', publish.idempotency_key))
+    || case when publish.headers is null then '{}' else jsonb_build_object('headers', publish.headers) end)) p;
+end $$;
+comment on function holdfast.publish is
+  'Send an event to the queue of each enabled endpoint that subscribes to its type, with the options of send; returns the messages. The header event-type says what it is';
+
+create or replace function holdfast.publish_batch(events jsonb) returns setof holdfast.published
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+begin
+  if jsonb_typeof(events) is distinct from 'array' then
+    perform holdfast._fail('QH203', 'events must be a JSON array', format('Got %s.', coalesce(jsonb_typeof(events), 'null')),
+      'Pass [{"event_type": …, "payload": …}, …].');
+  end if;
+  perform holdfast._check_batch(jsonb_array_length(events));
+  return query select p.* from holdfast._publish(events) p;
+end $$;
+comment on function holdfast.publish_batch is 'Publish many events, each with its type and its own options; returns the messages, and of which event each is';
+
 -- 89_keys.sql
 -- API keys of the HTTP server.
 --
@@ -10911,9 +12477,9 @@ begin
   end if;
   for v_grant in
     select * from (values
-      ('holdfast_producer', '{send,send_batch,send_many,send_once,queue_schema,schema_versions,open_stage,check_staged,send_staged,drop_staged,writes,json_errors,begin_run,report_run,end_run,runs,fast_mode,now}'::text[]),
-      ('holdfast_consumer', '{read,read_archive,log_stats,extent,base_id,queue_schema,schema_versions,claim,claim_cohort,claims,take,bury_spent,hold,next,ack,nack,release,extend,held,holders,listen,browse,message,whereabouts,contents,outcomes,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
-      ('holdfast_monitor', '{queue_stats,outcomes,queues,queue_info,queue_schema,schema_versions,leases,log_stats,extent,base_id,blocked_keys,samples,rollups,archived,why,runs,now}'),
+      ('holdfast_producer', '{send,send_batch,send_many,send_once,queue_schema,schema_versions,open_stage,check_staged,send_staged,drop_staged,writes,json_errors,begin_run,report_run,end_run,runs,publish,publish_batch,event_types,fast_mode,now}'::text[]),
+      ('holdfast_consumer', '{read,read_archive,log_stats,extent,base_id,queue_schema,schema_versions,claim,claim_cohort,claims,take,bury_spent,hold,next,ack,nack,reject,release,extend,dispatch_endpoints,admit,yield_probe,record_attempts,attempts,endpoint_attempts,held,holders,listen,browse,message,whereabouts,contents,outcomes,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
+      ('holdfast_monitor', '{queue_stats,outcomes,queues,queue_info,queue_schema,schema_versions,leases,log_stats,extent,base_id,blocked_keys,samples,rollups,archived,why,runs,endpoints,endpoint_info,endpoint_health,endpoint_events,event_types,subscriptions,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
     ) g(role, verbs)
@@ -10944,7 +12510,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'e7cc60c10c2f7b8044ea2d5353015076a147fb5a4a28d400e6e841fbdeea7242', false);
+values (0, 'functions', '3b4becc2eb60fe99efdfd5e31188b1a8a00d8f1c4742a944887a9db11e25b393', false);
 \else
 do $install$
 begin
@@ -10971,7 +12537,8 @@ begin
             (18, '6fc7de9033e787267cdf7aa89d0f3518e8154b7aa590880ff50b3395aa772940'),
             (19, 'e28c384f80a951b59f733e9c7487c09031c6350771a4129d2242fb5074ff90dd'),
             (20, '6ebdb59d50bac18e6f6fc2fd9661ba0a16555668e522cd4a1806c04b46805dbb'),
-            (0, 'e7cc60c10c2f7b8044ea2d5353015076a147fb5a4a28d400e6e841fbdeea7242')
+            (21, '565f2b8958ee8c1b237db5b7d888c7d09dad8bfab76283c13b6ade87c08fcf06'),
+            (0, '3b4becc2eb60fe99efdfd5e31188b1a8a00d8f1c4742a944887a9db11e25b393')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
@@ -10983,9 +12550,9 @@ $install$;
 \endif
 commit;
 \if :holdfast_absent
-\echo 'Holdfast is installed, schema version 20.'
+\echo 'Holdfast is installed, schema version 21.'
 \else
-\echo 'This version of Holdfast, schema version 20, is installed already: nothing to do.'
+\echo 'This version of Holdfast, schema version 21, is installed already: nothing to do.'
 \endif
 \set ON_ERROR_STOP :holdfast_stop
 \set QUIET :holdfast_quiet

@@ -1,4 +1,4 @@
--- Settling: ack, nack, release, extend, next.
+-- Settling: ack, nack, reject, release, extend, next.
 --
 -- The fence is the lease row: an id counts only while it is in a lease with that token. What is not is skipped,
 -- or an error if the caller asks for strict. A lease that a restore or a copy brought along is none: its lane's boot
@@ -167,6 +167,43 @@ begin
 end $$;
 comment on function holdfast.nack is
   'These messages failed: deliver them again after delay (null: the queue''s backoff), or bury them once max_deliveries is reached';
+
+create or replace function holdfast._give_up(queue holdfast.queue, ids bigint[], at timestamptz, error text) returns bigint[] language plpgsql volatile
+as $$
+declare
+  v_dead bigint[];
+begin
+  _give_up.ids := holdfast._still_alive(queue, _give_up.ids, at);
+  with dead as (
+    update holdfast.message m set
+      deliveries = coalesce(m.deliveries, 0) + 1, failures = coalesce(m.failures, 0) + 1, last_error = coalesce(_give_up.error, m.last_error),
+      head = case when m.ordering_key is not null then true end, due_at = at
+    where m.id = any (_give_up.ids) returning m.id
+  )
+  select coalesce(array_agg(d.id), '{}') into v_dead from dead d;
+  perform holdfast._count(queue.id, 'nacked', cardinality(v_dead));
+  if v_dead <> '{}' then
+    perform holdfast._bury(queue, v_dead, at);
+  end if;
+  return v_dead;
+end $$;
+comment on function holdfast._give_up is 'A delivery did not work out, and none will: count it, and bury the messages';
+
+create or replace function holdfast.reject(
+  queue text, token bigint, ids bigint[] default null, error text default null, strict boolean default false)
+returns holdfast.settlement
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue := holdfast._work_queue(reject.queue);
+  v_owned bigint[] := holdfast._unlease(reject.queue, reject.token, reject.ids, strict);
+  v_dead bigint[] := holdfast._give_up(v_queue, v_owned, holdfast.now(), left(reject.error, 10000));
+begin
+  return holdfast._settlement(reject.ids, v_owned, v_dead, strict);
+end $$;
+comment on function holdfast.reject is
+  'These messages failed, and will fail again: they are dead, whatever deliveries they have left. Without a dead-letter queue they end';
 
 create or replace function holdfast.release(queue text, token bigint, ids bigint[] default null, strict boolean default false)
 returns holdfast.settlement

@@ -356,6 +356,28 @@ begin
 end $$;
 comment on function holdfast._why_registers is 'Finding: registers that a failover has left unreadable';
 
+create or replace function holdfast._why_endpoint(queue holdfast.queue, at timestamptz) returns setof holdfast.finding language plpgsql stable
+as $$
+declare
+  v_endpoint record;
+begin
+  select e.name, e.enabled, e.disabled_reason, e.disabled_at, b.state, b.failures, b.opened_at, b.retry_at into v_endpoint
+  from holdfast.endpoint e join holdfast.endpoint_breaker b on b.endpoint_id = e.id where e.queue_id = queue.id;
+  if v_endpoint.enabled = false then
+    return next ('endpoint_disabled', 'blocking', format('The endpoint %s is disabled since %s: %s.', v_endpoint.name, v_endpoint.disabled_at,
+             rtrim(coalesce(left(v_endpoint.disabled_reason, 200), 'nobody said why'), '.')),
+      jsonb_build_object('endpoint', v_endpoint.name, 'since', v_endpoint.disabled_at, 'reason', v_endpoint.disabled_reason),
+      format('Mend the cause, then enable it: select holdfast.enable_endpoint(%L).', v_endpoint.name))::holdfast.finding;
+  elsif v_endpoint.state <> 'closed' then
+    return next ('breaker_open', 'blocking',
+      format('The breaker of the endpoint %s is %s after %s: nothing is delivered%s.', v_endpoint.name, replace(v_endpoint.state, '_', '-'),
+             holdfast._several(v_endpoint.failures, 'failure'), case when v_endpoint.state = 'open' then format(' until %s', v_endpoint.retry_at) else ' but one message that finds out' end),
+      jsonb_build_object('endpoint', v_endpoint.name, 'state', v_endpoint.state, 'failures', v_endpoint.failures, 'opened_at', v_endpoint.opened_at, 'retry_at', v_endpoint.retry_at),
+      format('Look at holdfast.endpoint_health(%1$L) and mend the receiver; it is tried again by itself, or now: select holdfast.reset_breaker(%1$L).', v_endpoint.name))::holdfast.finding;
+  end if;
+end $$;
+comment on function holdfast._why_endpoint is 'Findings: the endpoint of the queue is disabled, or its breaker is open';
+
 create or replace function holdfast._findings(queue holdfast.queue, at timestamptz) returns setof holdfast.finding language plpgsql stable
 as $$
 declare
@@ -369,6 +391,7 @@ begin
   select s.* into v_stats from holdfast.queue_stats(queue.name) s;
   return query
     select * from holdfast._why_state(queue, v_stats, at)
+    union all select * from holdfast._why_endpoint(queue, at)
     union all select * from holdfast._why_leases(queue, v_stats, at)
     union all select * from holdfast._why_lines(queue, v_stats)
     union all select * from holdfast._why_keys(queue, v_stats, at)
