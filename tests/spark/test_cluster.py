@@ -3,6 +3,8 @@
 1. Reads, writes and streams need nothing of the driver but what Spark sends to tasks.
 2. A part of a write that is run more than once is sent once: after an error, the loss of its executor, and
    beside a speculative copy.
+3. Nothing that Spark leaves behind has the password: no log, no event log, of which its history is made, and
+   no checkpoint.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from tests.engine.engine import Engine
 from tests.spark import cluster_job
@@ -33,10 +36,17 @@ EAGER = {
 BOTH = set(HOSTS)
 
 
+def files_with(text: object, *folders: Path) -> list[Path]:
+    """The files in which a text stands."""
+    files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
+    return [path for path in files if str(text).encode() in path.read_bytes()]
+
+
 def test_a_job_needs_nothing_of_the_driver_but_what_spark_sends(
-    submit: Submit, cluster: Cluster, queue: Engine, tmp_path: Path
+    submit: Submit, cluster: Cluster, queue: Engine, database_url: str, tmp_path: Path
 ) -> None:
     queue.create("out")
+    password = conninfo_to_dict(database_url)["password"]
 
     job = submit("move", tmp_path / "checkpoint")
     found = job.found()
@@ -49,6 +59,8 @@ def test_a_job_needs_nothing_of_the_driver_but_what_spark_sends(
     assert found["total"] == sum(ALL)
     assert (queue.stats()["depth"], payload_counts(queue, "out")) == (0, ALL)
     assert job.hosts() == {"look": BOTH, "write": BOTH, "read": BOTH, "stream": BOTH}
+    assert files_with(password, job.folder, cluster.folder, tmp_path) == []
+    assert files_with(str(job.folder), job.folder) != []
 
 
 def test_a_task_that_fails_after_staging_and_runs_again_counts_once(submit: Submit, queue: Engine) -> None:
