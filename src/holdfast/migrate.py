@@ -153,10 +153,17 @@ class _Applied:
     breaking: bool
 
 
-def migrate(database_url: str, *, root: Path = SQL_ROOT, dialects: Sequence[str] = ()) -> Report:
+def migrate(
+    database_url: str,
+    *,
+    root: Path = SQL_ROOT,
+    dialects: Sequence[str] = (),
+    statement_timeout: float | None = None,
+) -> Report:
     """Bring a database up to date, and tell what that took. A newer schema is left alone, or refused.
 
     dialects: those whose schemas it should have. Those that it has are brought up to date in any case.
+    statement_timeout: how many seconds each step may take, waiting for others included.
     """
     sources = Sources.read(root)
     _refuse_unknown(sources, dialects)
@@ -166,6 +173,9 @@ def migrate(database_url: str, *, root: Path = SQL_ROOT, dialects: Sequence[str]
         connection.add_notice_handler(lambda notice: _keep_warning(notice, warnings))
         while True:
             with connection.transaction():
+                if statement_timeout is not None:
+                    milliseconds = str(int(statement_timeout * 1000))
+                    connection.execute("select set_config('statement_timeout', %s, true)", [milliseconds])
                 applied = _look(connection, make=True)
                 steps = _steps(sources, applied)
                 if not steps:

@@ -27,16 +27,16 @@ from tests.conformance.scenarios import SCENARIOS
 
 SQL = Path(holdfast.__file__).parent / "sql"
 RAISED_BY_CLIENT = {"QH501", "QH502", "QH503", "QH504"}
-# By whoever seals and opens secrets.
-RAISED_BY_VAULT = {"QH840", "QH841"}
+# By whoever seals and opens secrets, and connects with them.
+RAISED_BY_VAULT = {"QH840", "QH841", "QH853"}
 # By the rules of schemas, which the engine does not know.
 RAISED_BY_SCHEMAS = {"QH108", "QH240"}
 # By functions that the client does not call.
 RAISED_IN_BULK = {"QH230", "QH231", "QH232", "QH801", "QH802", "QH810", "QH811"}
 # By functions that only servers call.
-RAISED_FOR_SERVERS = {"QH830", "QH831"}
-# In transactions, and with 10,000 limiters: here, and in tests/conformance.
-RAISED_ELSEWHERE = {"QH303", "QH703"}
+RAISED_FOR_SERVERS = {"QH830", "QH831", "QH864", "QH866", "QH867", "QH868"}
+# In transactions, with 10,000 limiters, and with a service: here, and in tests/conformance.
+RAISED_ELSEWHERE = {"QH303", "QH703", "QH852"}
 # tests/http/test_refusals.py has a scenario for each of them.
 RAISED_BY_SERVER = {code for code, kind in ERRORS.items() if issubclass(kind, RequestError)}
 

@@ -28,6 +28,9 @@ from holdfast import (
     Redriven,
     Rollup,
     Sample,
+    ServiceInfo,
+    ServiceQueue,
+    ServiceTask,
     Settlement,
 )
 from holdfast.client._bulk import COLUMNS
@@ -64,6 +67,9 @@ FOR_SERVERS_ONLY |= {"base_id", "extent", "find_tagged", "send_once"}
 FOR_SERVERS_ONLY |= {"whereabouts", "contents", "outcomes", "forget", "expire"}
 # And have jobs, which run once for all of them.
 FOR_SERVERS_ONLY |= {"set_schedule", "schedules", "drop_schedule", "take_tick"}
+# And agents, which do what there is to be done on services; and those who ask them on behalf of others.
+FOR_SERVERS_ONLY |= {"take_tasks", "begin_task", "hold_tasks", "put_off_task", "end_task"}
+FOR_SERVERS_ONLY |= {"enqueue_task", "stats_task", "service_task"}
 # For dispatchers: holdfast.webhook calls them itself.
 FOR_DISPATCHERS_ONLY = {"admit", "dispatch_endpoints", "record_attempts", "yield_probe"}
 IN_SQL_ONLY = {"create_endpoint", "configure_endpoint", "rotate_secret", "drop_endpoint", "reset_breaker"}
@@ -73,7 +79,8 @@ IN_SQL_ONLY |= {"drop_event_type", "event_types", "subscribe", "unsubscribe", "s
 IN_SQL_ONLY |= {"publish", "publish_batch"}
 NO_VERBS = FOR_TESTS_ONLY | FOR_BULK_ONLY | FOR_SERVERS_ONLY | FOR_DISPATCHERS_ONLY | IN_SQL_ONLY
 OF_THE_CLIENT_ONLY = {"bulk_send", "check_schema", "close", "transaction"}
-FILLED_IN_BY_THE_CLIENT = {"alone", "prefix", "hash"}
+FILLED_IN_BY_THE_CLIENT = {"alone", "prefix", "hash", "address", "sealed"}
+MADE_INTO_THOSE = {"url"}
 WAITING = {"wait"}
 
 
@@ -91,7 +98,10 @@ def methods() -> dict[str, set[str]]:
     """The public methods of the client, each with its parameters."""
     members = inspect.getmembers(AsyncHoldfast, inspect.isfunction)
     return {
-        name: {word.rstrip("_") for word in inspect.signature(method).parameters} - {"self"} - WAITING
+        name: {word.rstrip("_") for word in inspect.signature(method).parameters}
+        - {"self"}
+        - WAITING
+        - MADE_INTO_THOSE
         for name, method in members
         if not name.startswith("_") and name not in OF_THE_CLIENT_ONLY
     }
@@ -144,12 +154,17 @@ def test_arguments_without_a_default_are_those_that_may_not_be_none(conn: psycop
         (ApiKey, "select * from holdfast.keys()"),
         (QueueSchema, "select * from holdfast.queue_schema('q')"),
         (QueueSchema, "select * from holdfast.schema_versions('q')"),
+        (ServiceInfo, "select * from holdfast.services()"),
+        (ServiceQueue, "select * from holdfast.service_queues('local')"),
+        (ServiceTask, "select t.* from holdfast.service_task s, holdfast.service_task('local', 'q', s.id) t"),
     ],
 )
 def test_values_have_the_columns_of_their_functions(
     conn: psycopg.Connection[Any], kind: Any, query: str
 ) -> None:
     conn.execute("select holdfast.create_queue('q'), holdfast.create_queue('log', '{\"kind\": \"log\"}')")
+    conn.execute("select holdfast.create_service_queue('local', 'q')")
+    conn.execute("update holdfast.service_queue set status = 'Active'")
 
     columns = conn.execute(query.encode()).description
 

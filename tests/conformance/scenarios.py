@@ -76,6 +76,23 @@ async def send_what_does_not_fit(client: AsyncHoldfast, queue: str) -> None:
     await client.send(queue, 1)
 
 
+async def ask_for_a_queue_twice(client: AsyncHoldfast, queue: str) -> None:
+    name = queue.lower()
+    await client.create_service_queue("local", name)
+    await client.create_service_queue("local", name)
+
+
+async def ask_for_too_many_queues(client: AsyncHoldfast, queue: str) -> None:
+    for n in range(51):
+        await client.create_service_queue("local", f"{queue.lower()}-{n}")
+
+
+async def retry_what_has_not_failed(client: AsyncHoldfast, queue: str) -> None:
+    name = queue.lower()
+    await client.create_service_queue("local", name)
+    await client.retry_service_queue("local", name)
+
+
 SCENARIOS: dict[str, Scenario] = {
     "QH101": lambda client, queue: client.send("nowhere", 1),
     "QH102": create_again,
@@ -122,6 +139,13 @@ SCENARIOS: dict[str, Scenario] = {
     "QH701": lambda client, queue: client.take_rate("a", 0),
     "QH702": lambda client, queue: client.take_rate("", 1),
     "QH803": lambda client, queue: client.rollups(queue, bucket=7),
+    "QH850": lambda client, queue: client.put_service("shop", "no address"),
+    "QH851": lambda client, queue: client.service_queues("nowhere"),
+    "QH860": lambda client, queue: client.create_service_queue("local", "Orders"),
+    "QH861": lambda client, queue: client.delete_service_queue("local", "nowhere"),
+    "QH862": ask_for_a_queue_twice,
+    "QH863": ask_for_too_many_queues,
+    "QH865": retry_what_has_not_failed,
     "QH901": lambda client, queue: client.create_key("shop", scopes=["everything"]),
     "QH902": lambda client, queue: client.rotate_key(99),
 }

@@ -40,6 +40,10 @@ TYPES = (
     "attempt_info",
     "published",
     "subscription_info",
+    "service_grant",
+    "service_info",
+    "service_queue_info",
+    "service_task_info",
 )
 INBOX = "The inbox"
 

@@ -174,6 +174,23 @@ SIGNATURES = {
     "subscriptions": "event_type text?, endpoint text?",
     "unsubscribe": "id bigint",
     "yield_probe": "endpoint text, probe bigint",
+    "begin_task": "id uuid, attempt integer",
+    "create_service_queue": "service text, name text, database_name text?,"
+    " visibility_timeout_seconds integer = 30, max_attempts integer = 5, dlq_enabled boolean = true",
+    "delete_service_queue": "service text, name text",
+    "drop_service": "name text, forget boolean = false",
+    "end_task": "id uuid, attempt integer, result jsonb?, error text?",
+    "enqueue_task": "service text, name text, messages jsonb",
+    "hold_tasks": "ids uuid[], attempts integer[], lease interval = '00:00:30'::interval",
+    "put_off_task": "id uuid, attempt integer, error text, delay interval",
+    "put_service": "name text, address text, sealed text",
+    "retry_service_queue": "service text, name text",
+    "service_queues": "service text, name text?",
+    "service_task": "service text, name text, task uuid",
+    "services": "",
+    "stats_task": "service text, name text",
+    "take_tasks": "agent text, \"limit\" integer = 10, lease interval = '00:00:30'::interval,"
+    " per_service integer = 4",
 }
 
 RESULTS = {
@@ -314,6 +331,21 @@ RESULTS = {
     "subscriptions": "SETOF holdfast.subscription_info",
     "unsubscribe": "boolean",
     "yield_probe": "boolean",
+    "begin_task": "boolean",
+    "create_service_queue": "holdfast.service_queue_info",
+    "delete_service_queue": "holdfast.service_queue_info",
+    "drop_service": "boolean",
+    "end_task": "boolean",
+    "enqueue_task": "uuid",
+    "hold_tasks": "uuid[]",
+    "put_off_task": "boolean",
+    "put_service": "uuid",
+    "retry_service_queue": "holdfast.service_queue_info",
+    "service_queues": "SETOF holdfast.service_queue_info",
+    "service_task": "holdfast.service_task_info",
+    "services": "SETOF holdfast.service_info",
+    "stats_task": "uuid",
+    "take_tasks": "SETOF holdfast.service_grant",
 }
 
 STABLE = {
@@ -361,10 +393,14 @@ STABLE = {
     "endpoints",
     "event_types",
     "subscriptions",
+    "service_queues",
+    "service_task",
+    "services",
 }
 # now() is inlined into every statement that uses it: a security definer would be called.
 INLINED = {"now"}
-# They read rows of queues, schemas, lanes, jobs and API keys at most, no table that grows with the messages.
+# They read rows of queues, schemas, lanes, jobs, services and API keys at most, no table that grows with the
+# messages.
 CONFIGURING = {
     "configure_defaults",
     "configure_queue",
@@ -389,6 +425,13 @@ CONFIGURING = {
     "set_schema",
     "take_tick",
     "touch_keys",
+    "create_service_queue",
+    "delete_service_queue",
+    "drop_service",
+    "put_service",
+    "retry_service_queue",
+    "service_queues",
+    "services",
 }
 PLANNING = ["enable_seqscan=off", "jit=off", "plan_cache_mode=force_generic_plan"]
 SEARCH_PATH = "search_path=pg_catalog, pg_temp"

@@ -26,7 +26,7 @@ from tests.engine.engine import T0, Engine
 Scenario = Callable[[Engine], Any]
 SQL = Path(holdfast.__file__).parent / "sql"
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "errors.md"
-RAISED_BY_CLIENTS = {"QH108", "QH240", "QH501", "QH502", "QH503", "QH504"}
+RAISED_BY_CLIENTS = {"QH108", "QH240", "QH501", "QH502", "QH503", "QH504", "QH840", "QH841", "QH853"}
 # tests/http/test_refusals.py has a scenario for each of them.
 RAISED_BY_SERVERS = {code for code, kind in ERRORS.items() if issubclass(kind, RequestError)}
 
@@ -88,6 +88,20 @@ def login(**arguments: Any) -> Scenario:
     return lambda engine: engine.value("begin_login", **given)
 
 
+def stored(**arguments: Any) -> Scenario:
+    given = {"name": "shop", "address": "postgresql://db/shop", "sealed": SEALED} | arguments
+    return lambda engine: engine.value("put_service", **given)
+
+
+def elsewhere(verb: str, **arguments: Any) -> Scenario:
+    return lambda engine: engine.rows(verb, **{"service": "local"} | arguments)
+
+
+def enqueued(messages: Any) -> Scenario:
+    given = None if messages is None else Jsonb(messages)
+    return elsewhere("enqueue_task", name="active", messages=given)
+
+
 def one_limiter_too_many(engine: Engine) -> None:
     with engine.conn.transaction():
         engine.conn.execute(
@@ -130,6 +144,17 @@ def staged_in(level: str) -> Scenario:
 LONG = "x" * 201
 LAKES = ("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002")
 NOWHERE = "00000000-0000-4000-8000-000000000003"
+
+ONE = {"payload": 1}
+SEALED = "hfs1.01234567.AAAA"
+# On the service local `full` has all the tasks that it takes; the service `used` has 50 queues.
+SERVICES = """
+select holdfast.create_service_queue('local', q) from unnest('{pending,active,full}'::text[]) q;
+update holdfast.service_queue set status = 'Active' where name in ('active', 'full');
+select holdfast.stats_task('local', 'full') from generate_series(1, 999);
+select holdfast.put_service('used', 'postgresql://db/used', 'hfs1.01234567.AAAA');
+select holdfast.create_service_queue('used', 'q' || n) from generate_series(1, 50) n;
+"""
 
 # In the shared queues: `q` holds one message in flight under token 7; `full` has max_depth 1 and one message;
 # `off` has no dead letters. Key 1 has the hash k, had o before, and a login t; key 2 is revoked, key 3 has
@@ -297,6 +322,48 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH830", "job", lambda engine: engine.value("set_schedule", name="", cron="* * * * *", next_at=T0)),
     ("QH831", "cron", lambda engine: engine.value("set_schedule", name="j", cron="daily", next_at=T0)),
     ("QH831", "tick", lambda engine: engine.value("set_schedule", name="j", cron="* * * * *", next_at=None)),
+    ("QH850", "name", stored(name="Shop")),
+    ("QH850", "null", stored(name=None)),
+    ("QH850", "local", stored(name="local")),
+    ("QH850", "id", stored(name=NOWHERE)),
+    ("QH850", "address", stored(address="")),
+    ("QH850", "password", stored(address="postgresql://a:b@c/d")),
+    ("QH850", "clear", stored(sealed="postgresql://a:b@c/d")),
+    ("QH850", "not sealed", stored(sealed=None)),
+    ("QH850", "drop", lambda engine: engine.value("drop_service", name="local")),
+    ("QH851", "service", elsewhere("service_queues", service="none", name=None)),
+    ("QH851", "null", elsewhere("service_queues", service=None, name=None)),
+    ("QH852", "queues", lambda engine: engine.value("drop_service", name="used")),
+    ("QH860", "name", elsewhere("create_service_queue", name="Orders")),
+    ("QH860", "long name", elsewhere("create_service_queue", name="x" * 129)),
+    ("QH860", "database", elsewhere("create_service_queue", name="new", database_name="a b")),
+    ("QH860", "timeout", elsewhere("create_service_queue", name="new", visibility_timeout_seconds=43_201)),
+    ("QH860", "no timeout", elsewhere("create_service_queue", name="new", visibility_timeout_seconds=0)),
+    ("QH860", "attempts", elsewhere("create_service_queue", name="new", max_attempts=101)),
+    ("QH860", "dlq", elsewhere("create_service_queue", name="new", dlq_enabled=None)),
+    ("QH861", "queue", elsewhere("service_queues", name="none")),
+    ("QH861", "delete", elsewhere("delete_service_queue", name="none")),
+    ("QH861", "retry", elsewhere("retry_service_queue", name="none")),
+    ("QH862", "exists", elsewhere("create_service_queue", name="pending")),
+    ("QH863", "fifty", elsewhere("create_service_queue", service="used", name="new")),
+    ("QH864", "enqueue", elsewhere("enqueue_task", name="pending", messages=Jsonb([ONE]))),
+    ("QH864", "stats", elsewhere("stats_task", name="pending")),
+    ("QH865", "retry", elsewhere("retry_service_queue", name="pending")),
+    ("QH866", "no array", enqueued({})),
+    ("QH866", "null", enqueued(None)),
+    ("QH866", "none", enqueued([])),
+    ("QH866", "too many", enqueued([ONE] * 101)),
+    ("QH866", "no object", enqueued([1])),
+    ("QH866", "no payload", enqueued([{"payload": None}])),
+    ("QH866", "field", enqueued([{**ONE, "x": 1}])),
+    ("QH866", "large", enqueued([{"payload": "x" * 262_143}])),
+    ("QH866", "delay", enqueued([{**ONE, "delay_seconds": 1.5}])),
+    ("QH866", "late", enqueued([{**ONE, "delay_seconds": 43_201}])),
+    ("QH866", "text", enqueued([{**ONE, "delay_seconds": "1"}])),
+    ("QH867", "full", elsewhere("stats_task", name="full")),
+    ("QH868", "task", elsewhere("service_task", name="active", task=NOWHERE)),
+    ("QH868", "no task", elsewhere("service_task", name="active", task=None)),
+    ("QH402", "tasks", lambda engine: engine.rows("take_tasks", agent="a", limit=0)),
     ("QH402", "rows", lambda engine: engine.value("open_batch", lake=LAKES[0], queue="kept", limit=0)),
     ("QH106", "kind", schema({}, kind="xml")),
     ("QH106", "null kind", schema({}, kind=None)),
@@ -382,6 +449,7 @@ def furnished(refusing: Engine) -> Engine:
     refusing.value("rotate_key", id=1, prefix="hf_", hash=b"k" * 32, grace="1 h")
     refusing.value("begin_login", hash=b"k" * 32, token=b"t" * 32)
     refusing.value("revoke_key", id=2)
+    refusing.conn.execute(SERVICES)
     refusing.conn.execute("update holdfast.api_key set expires_at = holdfast.now() where id = 3")
     return refusing
 

@@ -125,6 +125,7 @@ VERBS: dict[str, set[str]] = {
 ROLES = list(VERBS)
 
 LAKE = "01234567-89ab-cdef-0123-456789abcdef"
+TASK = "00000000-0000-0000-0000-00000000000a"
 # Arguments with which each public function does something, or refuses with an error of ours.
 CALLS: dict[str, str] = {
     "ack": "'q', 1",
@@ -254,6 +255,21 @@ CALLS: dict[str, str] = {
     "subscriptions": "",
     "unsubscribe": "1",
     "yield_probe": "'shop', 1",
+    "begin_task": "'00000000-0000-0000-0000-000000000000', 1",
+    "create_service_queue": "'local', 'new'",
+    "delete_service_queue": "'local', 'there'",
+    "drop_service": "'none'",
+    "end_task": "'00000000-0000-0000-0000-000000000000', 1",
+    "enqueue_task": "'local', 'there', '[{\"payload\": 1}]'",
+    "hold_tasks": "'{}', '{}'",
+    "put_off_task": "'00000000-0000-0000-0000-000000000000', 1, 'e', '1 s'",
+    "put_service": "'shop', 'here', 'hfs1.01234567.AAAA'",
+    "retry_service_queue": "'local', 'failed'",
+    "service_queues": "'local'",
+    "services": "",
+    "stats_task": "'local', 'there'",
+    "take_tasks": "'a'",
+    "service_task": f"'local', 'there', '{TASK}'",
 }
 
 
@@ -281,6 +297,12 @@ def admin(server_url: str, template_database: str) -> Iterator[Conn]:
         connection.execute("select holdfast.create_key('shop', 'hf_', sha256('key'), '{send}')")
         engine.value("create_endpoint", endpoint="shop", config={"url": "https://example.com"})
         engine.value("create_event_type", name="paid")
+        for name, status in (("there", "Active"), ("failed", "Failed")):
+            connection.execute("select holdfast.create_service_queue('local', %s)", [name])
+            connection.execute(
+                "update holdfast.service_queue set status = %s where name = %s", [status, name]
+            )
+        connection.execute("update holdfast.service_task set id = %s where n = 1", [TASK])
         for role in ROLES:
             user = sql.Identifier(f"try_{role}")
             connection.execute(sql.SQL("create role {} login").format(user))

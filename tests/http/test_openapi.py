@@ -31,7 +31,8 @@ NEVER_ANSWERED = {
     *("QH501", "QH502", "QH503", "QH504"),
     *("QH801", "QH802", "QH810", "QH811"),
     *("QH830", "QH831"),  # of dialects only
-    *("QH840", "QH841"),  # where secrets are kept
+    *("QH841", "QH853"),  # where services are connected to
+    *("QH864", "QH866", "QH867", "QH868"),  # of dialects only
     *("QH914", "QH915"),  # where no route is
     "QH933",
 }

@@ -29,17 +29,20 @@ ALLOWED: dict[str, set[str]] = {
     "consume": {"ack", "claim", "claims", "extend", "held", "holders", "nack", "next", "now", "read"}
     | {"release", "work"},
     "read": {"blocked_keys", "browse", "leases", "log_stats", "message", "queue", "queue_stats", "queues"}
-    | {"metrics", "read_archive", "rollups", "runs", "samples", "why"},
+    | {"metrics", "read_archive", "rollups", "runs", "samples", "service_queues", "services", "why"},
     "admin": {"configure_defaults", "configure_queue", "create_key", "create_queue", "discard", "discard_key"}
     | {"discard_one", "drop_queue", "keys", "log_delete", "maintain", "pause_queue", "purge", "redrive"}
     | {"repair", "replay", "resume_queue", "revoke_key", "rotate_key", "sweep", "take_rate", "unblock"}
-    | {"drop_schema", "set_schema"},
+    | {"drop_schema", "set_schema", "put_service", "drop_service"}
+    | {"create_service_queue", "delete_service_queue", "retry_service_queue"},
 }
 WITH_ANY_KEY = {"check_schema", "docs", "docs_file", "docs_too", "openapi", "queue_schema", "schema_versions"}
 WITHOUT_A_KEY = {"auth_status", "healthz", "login", "readyz"}
 # Of no queue, and so of all of them.
 OF_ALL_QUEUES = {"configure_defaults", "create_key", "keys", "maintain", "repair", "revoke_key", "rotate_key"}
 OF_ALL_QUEUES |= {"metrics", "runs", "take_rate"}
+OF_ALL_QUEUES |= {"put_service", "services", "drop_service", "create_service_queue", "service_queues"}
+OF_ALL_QUEUES |= {"delete_service_queue", "retry_service_queue"}
 
 ENDPOINTS = {endpoint.name: endpoint for endpoint in endpoints()}
 
@@ -57,7 +60,7 @@ class Guarded:
 
     def ask(self, endpoint: Endpoint, key: str | None, queue: str = "orders") -> httpx.Response:
         """Ask for something that is wrong in other respects, as far as it takes a body or a query."""
-        path = endpoint.path.format(queue=queue, id="x", file="x")
+        path = endpoint.path.format(queue=queue, id="x", file="x", service="local", name="none")
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         body = {"json": {"nonsense": 1}} if endpoint.body else {}
         query = {"nonsense": "1"} if endpoint.query else {}

@@ -27,6 +27,7 @@ C = TypeVar("C", bound=type)
 
 TYPES: Mapping[str, str] = MappingProxyType(
     {
+        "address": "text",
         "after": "bigint",
         "alone": "boolean",
         "before": "bigint",
@@ -39,9 +40,11 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "consumer": "text",
         "content_type": "text",
         "correlation_id": "uuid",
+        "database_name": "text",
         "definition": "jsonb",
         "delay": "interval",
         "deliver_at": "timestamp with time zone",
+        "dlq_enabled": "boolean",
         "error": "text",
         "expected_version": "integer",
         "expires_at": "timestamp with time zone",
@@ -49,6 +52,7 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "filter": "jsonb",
         "grace": "interval",
         "hash": "bytea",
+        "forget": "boolean",
         "from": "timestamp with time zone",
         "headers": "jsonb",
         "how": "text",
@@ -62,6 +66,7 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "limit": "integer",
         "limiter": "text",
         "max": "integer",
+        "max_attempts": "integer",
         "max_deliveries": "integer",
         "messages": "jsonb",
         "name": "text",
@@ -78,7 +83,9 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "queues": "text[]",
         "rate": "double precision",
         "scopes": "text[]",
+        "sealed": "text",
         "seqs": "bigint[]",
+        "service": "text",
         "since": "timestamp with time zone",
         "state": "text",
         "states": "text[]",
@@ -90,6 +97,7 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "ttl": "interval",
         "unreadable_only": "boolean",
         "until": "timestamp with time zone",
+        "visibility_timeout_seconds": "integer",
         "want": "integer",
     }
 )
@@ -113,7 +121,7 @@ ADAPTERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
     }
 )
 ADAPT: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
-    {name: ADAPTERS[kind] for name, kind in TYPES.items()} | {"config": config}
+    {name: ADAPTERS[kind] for name, kind in TYPES.items()} | {"config": config, "url": text}
 )
 
 
@@ -136,6 +144,12 @@ NEEDED: Mapping[str, frozenset[str]] = MappingProxyType(
         "take_rate": frozenset({"limiter", "rate"}),
         "create_key": frozenset({"name", "prefix", "hash", "scopes"}),
         "rotate_key": frozenset({"id", "prefix", "hash"}),
+        "put_service": frozenset({"name", "address", "sealed"}),
+        "drop_service": frozenset({"name"}),
+        "create_service_queue": frozenset({"service", "name"}),
+        "service_queues": frozenset({"service"}),
+        "delete_service_queue": frozenset({"service", "name"}),
+        "retry_service_queue": frozenset({"service", "name"}),
     }
 )
 

@@ -85,6 +85,20 @@
     │   ├── EventTypeExistsError        QH877  409
     │   ├── InvalidEventTypeError       QH878  422
     │   └── InvalidAttemptError         QH879  422
+    ├── ServiceError
+    │   ├── InvalidServiceError         QH850  422
+    │   ├── ServiceNotFoundError        QH851  404
+    │   ├── ServiceInUseError           QH852  409
+    │   ├── ServiceUnreachableError     QH853  503
+    │   ├── InvalidServiceQueueError    QH860  422
+    │   ├── ServiceQueueNotFoundError   QH861  404
+    │   ├── ServiceQueueExistsError     QH862  409
+    │   ├── TooManyServiceQueuesError   QH863  409
+    │   ├── ServiceQueueNotActiveError  QH864  409
+    │   ├── ServiceQueueNotFailedError  QH865  409
+    │   ├── InvalidServiceMessagesError QH866  422
+    │   ├── TooManyTasksError           QH867  429
+    │   └── TaskNotFoundError           QH868  404
     ├── ApiKeyError
     │   ├── InvalidApiKeyError          QH901  422
     │   └── ApiKeyNotFoundError         QH902  404
@@ -711,6 +725,101 @@ class InvalidAttemptError(WebhookError):
     http_status = 422
 
 
+class ServiceError(HoldfastError):
+    """A service, or a queue on one, was asked for wrongly, or is not there."""
+
+
+class InvalidServiceError(ServiceError):
+    """A service can't have this name or address, or its secret is not sealed."""
+
+    name = "invalid_service"
+    http_status = 422
+
+
+class ServiceNotFoundError(ServiceError):
+    """There is no service of this name or id."""
+
+    name = "service_not_found"
+    http_status = 404
+
+
+class ServiceInUseError(ServiceError):
+    """The service has queues."""
+
+    name = "service_in_use"
+    http_status = 409
+
+
+class ServiceUnreachableError(ServiceError):
+    """Nobody can connect to the service in this way."""
+
+    name = "service_unreachable"
+    http_status = 503
+
+
+class InvalidServiceQueueError(ServiceError):
+    """A queue on a service can't have this name, database or setting."""
+
+    name = "invalid_service_queue"
+    http_status = 422
+
+
+class ServiceQueueNotFoundError(ServiceError):
+    """The service has no queue of this name."""
+
+    name = "service_queue_not_found"
+    http_status = 404
+
+
+class ServiceQueueExistsError(ServiceError):
+    """The service has a queue of this name."""
+
+    name = "service_queue_exists"
+    http_status = 409
+
+
+class TooManyServiceQueuesError(ServiceError):
+    """A service has 50 queues at most."""
+
+    name = "too_many_service_queues"
+    http_status = 409
+
+
+class ServiceQueueNotActiveError(ServiceError):
+    """The queue on the service is not made yet, has failed, or is being removed."""
+
+    name = "service_queue_not_active"
+    http_status = 409
+
+
+class ServiceQueueNotFailedError(ServiceError):
+    """Only what has failed can be tried again."""
+
+    name = "service_queue_not_failed"
+    http_status = 409
+
+
+class InvalidServiceMessagesError(ServiceError):
+    """These messages can't be sent to a queue on a service."""
+
+    name = "invalid_service_messages"
+    http_status = 422
+
+
+class TooManyTasksError(ServiceError):
+    """The queue on the service has 1,000 tasks that are not done."""
+
+    name = "too_many_tasks"
+    http_status = 429
+
+
+class TaskNotFoundError(ServiceError):
+    """There is no such task of this queue, or it ended over a day ago."""
+
+    name = "task_not_found"
+    http_status = 404
+
+
 class ApiKeyError(HoldfastError):
     """Something is wrong with a key to the HTTP server."""
 
@@ -942,6 +1051,19 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH877": EventTypeExistsError,
         "QH878": InvalidEventTypeError,
         "QH879": InvalidAttemptError,
+        "QH850": InvalidServiceError,
+        "QH851": ServiceNotFoundError,
+        "QH852": ServiceInUseError,
+        "QH853": ServiceUnreachableError,
+        "QH860": InvalidServiceQueueError,
+        "QH861": ServiceQueueNotFoundError,
+        "QH862": ServiceQueueExistsError,
+        "QH863": TooManyServiceQueuesError,
+        "QH864": ServiceQueueNotActiveError,
+        "QH865": ServiceQueueNotFailedError,
+        "QH866": InvalidServiceMessagesError,
+        "QH867": TooManyTasksError,
+        "QH868": TaskNotFoundError,
         "QH901": InvalidApiKeyError,
         "QH902": ApiKeyNotFoundError,
         "QH910": MalformedRequestError,

@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 from starlette.requests import Request
 
+from holdfast.agent.agent import Agent
 from holdfast.client import Delivery, HoldfastError, QueueNotFoundError, UnavailableError
 from holdfast.vault import Vault
 
@@ -42,6 +43,7 @@ from .reaping import Reaping
 from .removals import Removals
 from .second_tier import SecondTier
 from .sends import Sends
+from .services import Services
 from .settings import Settings
 from .settlements import Settlements
 from .sse import while_there
@@ -102,6 +104,9 @@ class Service:
         self.definitions = Definitions(self.engine)
         self.removals = Removals(self.engine, self.numbers)
         self.tails = Tails(self.engine, self.numbers, notified=settings.listen)
+        self.engine.vault = self.vault
+        self.services = Services(self.engine)
+        self.agent = Agent(self.engine, settings, self.vault)
         self.ticks = Ticks(self, jobs)
         self.bulletin = (
             Bulletin(settings.listen_url or settings.database_url, self.engine.connections.suspect)
@@ -133,11 +138,13 @@ class Service:
             self.bulletin.subscribe("holdfast_keys", lambda _: self.ask_again())
             self.bulletin.subscribe("holdfast_config", self.configs.changed)
             self.bulletin.subscribe("holdfast_schedule", self.ticks.heard)
+            self.bulletin.subscribe("holdfast_service", self.agent.wake)
             self.bulletin.start()
         try:
             upkeep = kept_in_order(self.engine, self.settings.upkeep)
             tier = self.tier.kept() if self.tier is not None else nullcontext()
-            async with self._measured(), tier, upkeep, self.ticks.kept(), self.door.uses.written():
+            written = self.door.uses.written()
+            async with self._measured(), tier, upkeep, self.ticks.kept(), self.agent.kept(), written:
                 yield self
                 connections.limit = LAST_SECONDS
         finally:

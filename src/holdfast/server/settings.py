@@ -35,6 +35,8 @@ class Settings:
     patience: Patience = Patience()
     heartbeat: float = 15.0  # seconds between two signs of life in an event stream
     upkeep: float = 10.0  # seconds between two rounds of maintain(), of all servers together; 0: none
+    task_attempts: int = 8  # of what is to be done on services; then it has failed
+    task_pause: float = 1.0  # seconds after the first of them; then twice as long, up to a minute
     drain: float = 0.0  # seconds that it serves on after it was told to end, while /readyz says so
     grace: float = 15.0  # seconds for requests to end; then they are broken off
     metrics_queues: int = 100  # queues whose figures are among the metrics

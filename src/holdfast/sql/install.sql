@@ -1203,6 +1203,99 @@ comment on type holdfast.subscription_info is 'An endpoint that gets the events 
 insert into holdfast.migration (version, name, checksum, breaking)
 values (21, 'endpoints', '565f2b8958ee8c1b237db5b7d888c7d09dad8bfab76283c13b6ade87c08fcf06', false);
 
+-- ==================== 0022 services ====================
+
+-- Services: PostgreSQL databases on which queues are made, and what agents have to do there.
+--
+-- holdfast.service         one row a service. `local` is this database itself: it is always there, and has no secret
+-- holdfast.service_queue   one row a queue that was asked for on a service. A deleted one stays for a while, its name is free
+-- holdfast.service_task    one row for each thing to be done on a service: what it is, who is at it, and what came of it
+
+create table holdfast.service (
+  id uuid primary key default gen_random_uuid(),
+  name text not null unique,
+  address text not null,
+  sealed text,
+  created_at timestamptz not null,
+  updated_at timestamptz not null
+);
+comment on table holdfast.service is 'A PostgreSQL service on which queues can be made';
+comment on column holdfast.service.address is 'where it is, for people: without a password';
+comment on column holdfast.service.sealed is 'how to connect to it, sealed with a key that is not in this database; null: it is this database';
+
+insert into holdfast.service (name, address, created_at, updated_at)
+values ('local', 'this database', clock_timestamp(), clock_timestamp());
+
+create table holdfast.service_queue (
+  id uuid primary key default gen_random_uuid(),
+  service_id uuid not null references holdfast.service on delete cascade,
+  name text not null,
+  database_name text not null,
+  visibility_timeout_seconds int not null,
+  max_attempts int not null,
+  dlq_enabled boolean not null,
+  status text not null,
+  leaving boolean not null default false,
+  error_message text,
+  created_at timestamptz not null,
+  updated_at timestamptz not null,
+  deleted_at timestamptz
+);
+create unique index service_queue_name on holdfast.service_queue (service_id, name) where deleted_at is null;
+create index service_queue_deleted on holdfast.service_queue (deleted_at) where deleted_at is not null;
+comment on table holdfast.service_queue is 'A queue that was asked for on a service';
+comment on column holdfast.service_queue.status is 'Pending, Provisioning, Active, Deprovisioning or Failed';
+comment on column holdfast.service_queue.leaving is 'whether it is to be removed, which may have failed';
+
+create table holdfast.service_task (
+  n bigint generated always as identity primary key,
+  id uuid not null unique default gen_random_uuid(),
+  queue_id uuid not null references holdfast.service_queue on delete cascade,
+  kind text not null,
+  body jsonb,
+  status text not null default 'pending',
+  result jsonb,
+  error_message text,
+  attempts int not null default 0,
+  agent text,
+  lease_until timestamptz,
+  try_at timestamptz not null,
+  created_at timestamptz not null,
+  updated_at timestamptz not null,
+  completed_at timestamptz
+);
+create index service_task_open on holdfast.service_task (queue_id, (kind = 'stats'), n) where completed_at is null;
+create index service_task_ended on holdfast.service_task (completed_at) where completed_at is not null;
+create index service_task_queue on holdfast.service_task (queue_id);
+comment on table holdfast.service_task is 'Something to be done on a service';
+comment on column holdfast.service_task.n is 'the order in which the tasks of a queue are done';
+comment on column holdfast.service_task.kind is 'provision, deprovision, enqueue or stats';
+comment on column holdfast.service_task.body is 'what it takes; null once it has ended';
+comment on column holdfast.service_task.attempts is 'how often an agent has taken it, and the fence: whoever took it earlier cannot end it';
+
+create type holdfast.service_info as (
+  id uuid, name text, address text, queues int, created_at timestamptz, updated_at timestamptz
+);
+comment on type holdfast.service_info is 'A service, without its secret';
+create type holdfast.service_queue_info as (
+  id uuid, service_id uuid, service text, name text, database_name text, visibility_timeout_seconds int, max_attempts int,
+  dlq_enabled boolean, status text, error_message text, created_at timestamptz, updated_at timestamptz
+);
+comment on type holdfast.service_queue_info is 'A queue on a service';
+create type holdfast.service_task_info as (
+  id uuid, kind text, status text, result jsonb, error_message text, attempts int,
+  created_at timestamptz, updated_at timestamptz, completed_at timestamptz
+);
+comment on type holdfast.service_task_info is 'What came of a task so far';
+create type holdfast.service_grant as (
+  id uuid, kind text, body jsonb, attempt int, service text, sealed text, queue_id uuid, queue text, database_name text,
+  visibility_timeout_seconds int, max_attempts int, dlq_enabled boolean
+);
+comment on type holdfast.service_grant is 'A task as an agent takes it';
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (22, 'services', '954d21b8304085e64881f76495b356065f9b8b77ad4361c17aef5386919bca12', false);
+
 -- ==================== 0000 functions ====================
 
 -- 10_clock.sql
@@ -9831,6 +9924,7 @@ begin
   perform holdfast._tidy_limiters(holdfast.now());
   perform holdfast._forget_receipts(holdfast.now());
   v_did := holdfast._add_up(v_did, jsonb_build_object('more', holdfast._forget_attempts(holdfast.now())));
+  perform holdfast._tidy_tasks(holdfast.now());
   v_did := holdfast._add_up(v_did, holdfast._tidy_stages(holdfast.now()));
   -- Last, since it may lock the archive until this transaction ends.
   v_archive := holdfast._tend_archive(holdfast.now());
@@ -12460,6 +12554,572 @@ as $$
 $$;
 comment on function holdfast.has_keys is 'Was there ever a key, revoked ones included: until then the HTTP server is open, on loopback';
 
+-- 89_services.sql
+-- Services: PostgreSQL databases on which queues are made, and the queues that were asked for there.
+--
+--   put_service            from now on this is a service; or it is somewhere else now
+--   services               all of them, without their secrets
+--   drop_service           it is none any more
+--   create_service_queue   ask for a queue on a service
+--   service_queues         the queues of a service, or one of them
+--   delete_service_queue   ask for it to be removed
+--   retry_service_queue    try again what has failed
+--
+-- Tables: service, service_queue; each request makes a service_task, which 89_tasks.sql has. How to connect comes sealed, and what is
+-- not sealed is refused: no secret is ever in a statement, a table or a log of this database. Whoever changes the queues of a service
+-- locks its row first, then those of queues, then those of tasks. New tasks are announced on the channel holdfast_service.
+
+create or replace function holdfast._service(service text) returns holdfast.service language plpgsql stable
+as $$
+declare
+  v_service holdfast.service;
+begin
+  select s.* into v_service from holdfast.service s where s.name = _service.service or s.id::text = lower(_service.service);
+  if not found then
+    perform holdfast._fail('QH851', 'there is no such service', format('Got %s.', coalesce(quote_literal(left(_service.service, 100)), 'null')),
+      'Pass the name or the id of a service: holdfast.services() lists them.');
+  end if;
+  return v_service;
+end $$;
+comment on function holdfast._service is 'A service by its name or id, or an error';
+
+create or replace function holdfast._lock_service(service text) returns holdfast.service language plpgsql volatile
+as $$
+declare
+  v_service holdfast.service := holdfast._service(_lock_service.service);
+begin
+  perform from holdfast.service s where s.id = v_service.id for no key update;
+  return holdfast._service(v_service.id::text);
+end $$;
+comment on function holdfast._lock_service is 'A service that stays as it is until the end of the transaction';
+
+create or replace function holdfast._check_service(name text, address text, sealed text) returns void language plpgsql immutable
+as $$
+begin
+  if (_check_service.name ~ '^[a-z0-9][a-z0-9_-]{0,62}$' and _check_service.name <> 'local'
+      and _check_service.name !~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$') is not true then
+    perform holdfast._fail('QH850', 'a service cannot have this name', format('Got %s.', coalesce(quote_literal(left(_check_service.name, 100)), 'null')),
+      'A name has 1 to 63 characters out of a-z 0-9 _ -, begins with a letter or a digit, and is neither an id nor local, which is this database.');
+  elsif (length(_check_service.address) between 1 and 2000 and _check_service.address !~ '[[:cntrl:]]' and _check_service.address !~ '://[^/@]*:[^/@]+@') is not true then
+    -- Not shown: there may be a password in it.
+    perform holdfast._fail('QH850', 'the address of a service is for people', format('Got %s characters.', coalesce(length(_check_service.address)::text, 'no')),
+      'An address has 1 to 2,000 characters, and no password.');
+  elsif (length(_check_service.sealed) <= 10000 and _check_service.sealed ~ '^hfs1\.[0-9a-f]{8}\.[A-Za-z0-9_-]+={0,2}$') is not true then
+    perform holdfast._fail('QH850', 'how to connect to a service comes sealed', 'What came is not: it was not stored. It may be in logs, if it was a secret.',
+      'Let the client do it, put_service, or the command line: holdfast service add.');
+  end if;
+end $$;
+comment on function holdfast._check_service is 'Refuse a bad name or address of a service, and a secret that is not sealed';
+
+create or replace function holdfast.put_service(name text, address text, sealed text) returns uuid
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+  v_id uuid;
+begin
+  perform holdfast._check_service(put_service.name, put_service.address, put_service.sealed);
+  insert into holdfast.service as s (name, address, sealed, created_at, updated_at)
+  values (put_service.name, put_service.address, put_service.sealed, v_now, v_now)
+  on conflict on constraint service_name_key do update set address = excluded.address, sealed = excluded.sealed, updated_at = excluded.updated_at
+  returning s.id into v_id;
+  -- What waits for a service that was not to be reached may be tried at once.
+  update holdfast.service_task t set try_at = v_now
+  from holdfast.service_queue q where q.service_id = v_id and t.queue_id = q.id and t.completed_at is null and t.status = 'pending' and t.try_at > v_now;
+  perform pg_notify('holdfast_service', '');
+  return v_id;
+end $$;
+comment on function holdfast.put_service is
+  'Make a service on which queues can be made, or say anew where it is; returns its id. sealed: how to connect, as the vault of the client seals it; address: the same for people, without the password';
+
+create or replace function holdfast.services() returns setof holdfast.service_info
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select s.id, s.name, s.address,
+         (select count(*)::int from holdfast.service_queue q where q.service_id = s.id and q.deleted_at is null), s.created_at, s.updated_at
+  from holdfast.service s order by s.sealed is not null, s.name collate "C"
+$$;
+comment on function holdfast.services is 'All services, without their secrets; local, this database itself, is the first';
+
+create or replace function holdfast.drop_service(name text, forget boolean default false) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_id uuid;
+  v_queues text[];
+begin
+  if drop_service.name = 'local' then
+    perform holdfast._fail('QH850', 'local is no service that can go', 'It is this database itself.', 'Delete its queues instead.');
+  end if;
+  select s.id into v_id from holdfast.service s where s.name = drop_service.name for update;
+  if not found then
+    return false;
+  end if;
+  v_queues := array(select q.name from holdfast.service_queue q where q.service_id = v_id and q.deleted_at is null order by q.name);
+  if v_queues <> '{}' and drop_service.forget is not true then
+    perform holdfast._fail('QH852', format('service "%s" has queues', drop_service.name),
+      format('There are %s: %s.', cardinality(v_queues), left(array_to_string(v_queues, ', '), 500)),
+      'Delete them first. If it is gone for good, forget => true removes what is known of them, and leaves the service itself as it is.');
+  end if;
+  delete from holdfast.service s where s.id = v_id;
+  return true;
+end $$;
+comment on function holdfast.drop_service is
+  'Let a service be none any more; false: there is none of this name. One with queues is refused, unless forget: then what is known of them goes, and nothing is done on the service';
+
+create or replace function holdfast._check_service_queue(
+  name text, database_name text, visibility_timeout_seconds int, max_attempts int, dlq_enabled boolean) returns void language plpgsql immutable
+as $$
+begin
+  if (_check_service_queue.name ~ '^[a-z0-9_-]{1,128}$') is not true then
+    perform holdfast._fail('QH860', 'name: a queue on a service cannot have this one',
+      format('Got %s.', coalesce(quote_literal(left(_check_service_queue.name, 200)), 'null')), 'A name has 1 to 128 characters out of a-z 0-9 _ -.');
+  elsif (_check_service_queue.database_name ~ '^[A-Za-z0-9_-]{1,63}$') is not true then
+    perform holdfast._fail('QH860', 'database_name: this is none', format('Got %s.', quote_literal(left(_check_service_queue.database_name, 100))),
+      'A name has 1 to 63 characters out of A-Z a-z 0-9 _ -; defaultdb, or none, is the database that the service names itself.');
+  elsif (_check_service_queue.visibility_timeout_seconds between 1 and 43200) is not true then
+    perform holdfast._fail('QH860', 'visibility_timeout_seconds is out of range',
+      format('Got %s.', coalesce(_check_service_queue.visibility_timeout_seconds::text, 'null')), 'It takes 1 to 43,200.');
+  elsif (_check_service_queue.max_attempts between 1 and 100) is not true then
+    perform holdfast._fail('QH860', 'max_attempts is out of range', format('Got %s.', coalesce(_check_service_queue.max_attempts::text, 'null')), 'It takes 1 to 100.');
+  elsif _check_service_queue.dlq_enabled is null then
+    perform holdfast._fail('QH860', 'dlq_enabled is null', 'It says whether messages that have used up their attempts are kept.', 'It takes true or false.');
+  end if;
+end $$;
+comment on function holdfast._check_service_queue is 'Refuse what cannot be asked of a queue on a service; the message begins with the field';
+
+create or replace function holdfast._show_queue(queue holdfast.service_queue) returns holdfast.service_queue_info language sql stable
+as $$
+  select row(queue.id, queue.service_id, s.name, queue.name, queue.database_name, queue.visibility_timeout_seconds, queue.max_attempts,
+             queue.dlq_enabled, queue.status, queue.error_message, queue.created_at, queue.updated_at)::holdfast.service_queue_info
+  from holdfast.service s where s.id = queue.service_id
+$$;
+comment on function holdfast._show_queue is 'A queue on a service, as callers see it';
+
+create or replace function holdfast._service_queue(service holdfast.service, name text) returns holdfast.service_queue language plpgsql stable
+as $$
+declare
+  v_queue holdfast.service_queue;
+begin
+  select q.* into v_queue from holdfast.service_queue q
+  where q.service_id = service.id and q.name = _service_queue.name and q.deleted_at is null;
+  if not found then
+    perform holdfast._fail('QH861', format('service "%s" has no such queue', service.name),
+      format('Got %s.', coalesce(quote_literal(left(_service_queue.name, 200)), 'null')), 'holdfast.service_queues lists those that it has.');
+  end if;
+  return v_queue;
+end $$;
+comment on function holdfast._service_queue is 'A queue on a service by its name, or an error';
+
+create or replace function holdfast._begin_queue(queue holdfast.service_queue) returns holdfast.service_queue language plpgsql volatile
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+begin
+  queue.status := case when queue.leaving then 'Deprovisioning' else 'Pending' end;
+  queue.updated_at := v_now;
+  insert into holdfast.service_queue as q select queue.*
+  on conflict on constraint service_queue_pkey do update
+    set visibility_timeout_seconds = excluded.visibility_timeout_seconds, max_attempts = excluded.max_attempts, dlq_enabled = excluded.dlq_enabled,
+        status = excluded.status, leaving = excluded.leaving, error_message = null, updated_at = excluded.updated_at;
+  queue.error_message := null;
+  perform holdfast._add_task(queue.id, case when queue.leaving then 'deprovision' else 'provision' end, null);
+  return queue;
+end $$;
+comment on function holdfast._begin_queue is 'Store a queue, and let an agent make it, or remove it';
+
+create or replace function holdfast.create_service_queue(
+  service text, name text, database_name text default null, visibility_timeout_seconds int default 30, max_attempts int default 5,
+  dlq_enabled boolean default true) returns holdfast.service_queue_info
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_database text := coalesce(create_service_queue.database_name, 'defaultdb');
+  v_now timestamptz := holdfast.now();
+  v_service holdfast.service;
+  v_queue holdfast.service_queue;
+begin
+  perform holdfast._check_service_queue(create_service_queue.name, v_database, create_service_queue.visibility_timeout_seconds,
+                                        create_service_queue.max_attempts, create_service_queue.dlq_enabled);
+  v_service := holdfast._lock_service(create_service_queue.service);
+  select q.* into v_queue from holdfast.service_queue q
+  where q.service_id = v_service.id and q.name = create_service_queue.name and q.deleted_at is null;
+  if not found then
+    if (select count(*) from holdfast.service_queue q where q.service_id = v_service.id and q.deleted_at is null) >= 50 then
+      perform holdfast._fail('QH863', format('service "%s" has 50 queues', v_service.name), 'A service has no more than that.', 'Delete one first.');
+    end if;
+    v_queue.id := gen_random_uuid();
+    v_queue.service_id := v_service.id;
+    v_queue.name := create_service_queue.name;
+    v_queue.database_name := v_database;
+    v_queue.leaving := false;
+    v_queue.created_at := v_now;
+  elsif v_queue.status <> 'Failed' or v_queue.leaving or v_queue.database_name <> v_database then
+    perform holdfast._fail('QH862', format('service "%s" has this queue', v_service.name), format('"%s" is there, and %s, in the database %s.', v_queue.name,
+      v_queue.status, v_queue.database_name), 'Delete it first. What has failed can be asked for again in the same database, or be tried again as it is.');
+  end if;
+  v_queue.visibility_timeout_seconds := create_service_queue.visibility_timeout_seconds;
+  v_queue.max_attempts := create_service_queue.max_attempts;
+  v_queue.dlq_enabled := create_service_queue.dlq_enabled;
+  return holdfast._show_queue(holdfast._begin_queue(v_queue));
+end $$;
+comment on function holdfast.create_service_queue is
+  'Ask for a queue on a service, which an agent will make; asking again for one that could not be made tries again, with these settings. database_name: null, as defaultdb, is the service''s own';
+
+create or replace function holdfast.service_queues(service text, name text default null) returns setof holdfast.service_queue_info
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_service holdfast.service := holdfast._service(service_queues.service);
+begin
+  if service_queues.name is not null then
+    return next holdfast._show_queue(holdfast._service_queue(v_service, service_queues.name));
+    return;
+  end if;
+  return query
+    select (holdfast._show_queue(q)).* from holdfast.service_queue q
+    where q.service_id = v_service.id and q.deleted_at is null order by q.name collate "C";
+end $$;
+comment on function holdfast.service_queues is 'The queues of a service that are not gone; with a name that one, or an error';
+
+create or replace function holdfast.delete_service_queue(service text, name text) returns holdfast.service_queue_info
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_service holdfast.service := holdfast._lock_service(delete_service_queue.service);
+  v_queue holdfast.service_queue := holdfast._service_queue(v_service, delete_service_queue.name);
+begin
+  if v_queue.status <> 'Deprovisioning' then
+    -- What is still to be sent goes with the queue. What an agent is at is waited for: it may have begun.
+    perform from holdfast.service_queue q where q.id = v_queue.id for no key update;
+    perform holdfast._end_open_tasks(v_queue.id, 'the queue was deleted before', 'pending');
+    v_queue.leaving := true;
+    v_queue := holdfast._begin_queue(v_queue);
+  end if;
+  return holdfast._show_queue(v_queue);
+end $$;
+comment on function holdfast.delete_service_queue is 'Ask for a queue on a service to be removed, with all its messages; an agent will do it. Its name is free again afterwards';
+
+create or replace function holdfast.retry_service_queue(service text, name text) returns holdfast.service_queue_info
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_service holdfast.service := holdfast._lock_service(retry_service_queue.service);
+  v_queue holdfast.service_queue := holdfast._service_queue(v_service, retry_service_queue.name);
+begin
+  if v_queue.status <> 'Failed' then
+    perform holdfast._fail('QH865', format('queue "%s" has not failed', v_queue.name), format('It is %s.', v_queue.status),
+      'Only what has failed is tried again by hand; an agent tries everything else.');
+  end if;
+  return holdfast._show_queue(holdfast._begin_queue(v_queue));
+end $$;
+comment on function holdfast.retry_service_queue is 'Try again to make, or to remove, a queue on a service for which that has failed';
+
+-- 89_tasks.sql
+-- Tasks: what is to be done on services, by agents.
+--
+--   enqueue_task    send these messages to a queue on a service
+--   stats_task      count its messages
+--   service_task    what came of a task
+--   take_tasks      for agents: these tasks are mine for a while
+--   begin_task      for agents: the service is reached, the work begins
+--   hold_tasks      for agents: they still are
+--   put_off_task    for agents: it could not be done, try again later
+--   end_task        for agents: it is done, or will not be
+--
+-- Table: service_task. The tasks of a queue are done in the order in which they came, one at a time; stats wait for nobody. A task is
+-- leased, and its attempts are the fence: whoever lost it can neither end it nor put it off. So every step on a service has to
+-- stand being done twice. Ended tasks are kept for a day. Lock order as in 89_services.sql; ending a task locks its queue first.
+
+create or replace function holdfast._add_task(queue_id uuid, kind text, body jsonb) returns uuid language plpgsql volatile
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+  v_id uuid;
+begin
+  insert into holdfast.service_task as t (queue_id, kind, body, try_at, created_at, updated_at)
+  values (_add_task.queue_id, _add_task.kind, _add_task.body, v_now, v_now, v_now) returning t.id into v_id;
+  perform pg_notify('holdfast_service', '');
+  return v_id;
+end $$;
+comment on function holdfast._add_task is 'Something to be done for a queue on a service';
+
+create or replace function holdfast._end_open_tasks(queue_id uuid, error text, status text default null) returns void language plpgsql volatile
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+begin
+  update holdfast.service_task t
+  set status = 'failed', body = null, error_message = _end_open_tasks.error, updated_at = v_now, completed_at = v_now, lease_until = null
+  where t.queue_id = _end_open_tasks.queue_id and t.completed_at is null
+    and (_end_open_tasks.status is null or (t.status = _end_open_tasks.status and (t.attempts = 0 or t.kind <> 'enqueue')));
+end $$;
+comment on function holdfast._end_open_tasks is
+  'Let the tasks of a queue that have not ended fail; with a status only those that have it, and whose messages nobody can have sent';
+
+create or replace function holdfast._check_task_message(message jsonb, nth bigint) returns void language plpgsql stable
+as $$
+declare
+  v_delay jsonb := message -> 'delay_seconds';
+begin
+  if jsonb_typeof(message) <> 'object' or message - '{payload,delay_seconds}'::text[] <> '{}' then
+    perform holdfast._fail('QH866', 'a message is an object with payload and delay_seconds', 'It is none, or has other fields.',
+      'Pass {"payload": {…}}, with "delay_seconds" if it is to wait.', nth);
+  elsif coalesce(jsonb_typeof(message -> 'payload'), 'null') = 'null' then
+    perform holdfast._fail('QH866', 'payload is missing', 'It is null, or not there.', 'Pass a JSON document.', nth);
+  elsif octet_length((message -> 'payload')::text) > 262144 then
+    perform holdfast._fail('QH866', 'payload is too large', format('It has %s bytes as text.', octet_length((message -> 'payload')::text)),
+      'A payload has at most 262,144 bytes (256 KB).', nth);
+  elsif v_delay is not null and (jsonb_typeof(v_delay) = 'number' and (v_delay #>> '{}')::numeric between 0 and 43200
+                                 and (v_delay #>> '{}')::numeric % 1 = 0) is not true then
+    perform holdfast._fail('QH866', 'delay_seconds is out of range', format('Got %s.', left(v_delay::text, 100)), 'It takes a whole number from 0 to 43,200.', nth);
+  end if;
+end $$;
+comment on function holdfast._check_task_message is 'Refuse a message that cannot be sent to a queue on a service';
+
+create or replace function holdfast._active_queue(service text, name text) returns holdfast.service_queue language plpgsql volatile
+as $$
+declare
+  v_queue holdfast.service_queue := holdfast._service_queue(holdfast._service(_active_queue.service), _active_queue.name);
+begin
+  -- Whoever deletes it meanwhile is waited for.
+  select q.* into v_queue from holdfast.service_queue q where q.id = v_queue.id for share;
+  if v_queue.deleted_at is not null or v_queue.status <> 'Active' then
+    perform holdfast._fail('QH864', format('queue "%s" is not active', v_queue.name),
+      format('It is %s%s.', v_queue.status, coalesce(': ' || v_queue.error_message, '')), 'Ask again once it is Active; what has failed can be tried again.');
+  end if;
+  if exists (select from holdfast.service_task t where t.queue_id = v_queue.id and t.completed_at is null offset 999) then
+    perform holdfast._fail('QH867', format('queue "%s" has 1,000 tasks that are not done', v_queue.name), 'No more are taken until some are.', 'Ask again later.');
+  end if;
+  return v_queue;
+end $$;
+comment on function holdfast._active_queue is 'A queue on a service that takes another task, or an error';
+
+create or replace function holdfast.enqueue_task(service text, name text, messages jsonb) returns uuid
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+begin
+  if (jsonb_typeof(enqueue_task.messages) = 'array' and jsonb_array_length(enqueue_task.messages) between 1 and 100) is not true then
+    perform holdfast._fail('QH866', 'messages is no array of 1 to 100', format('Got %s.', case when jsonb_typeof(enqueue_task.messages) = 'array'
+      then jsonb_array_length(enqueue_task.messages) || ' messages' else coalesce(jsonb_typeof(enqueue_task.messages), 'null') end),
+      'A batch has 1 to 100 messages: [{"payload": {…}}].');
+  end if;
+  perform holdfast._check_task_message(m.message, m.nth) from jsonb_array_elements(enqueue_task.messages) with ordinality m(message, nth);
+  return holdfast._add_task((holdfast._active_queue(enqueue_task.service, enqueue_task.name)).id, 'enqueue', enqueue_task.messages);
+end $$;
+comment on function holdfast.enqueue_task is
+  'Let an agent send these messages to a queue on a service, all of them or none; returns the task. Each has payload, and delay_seconds if it is to wait';
+
+create or replace function holdfast.stats_task(service text, name text) returns uuid
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+begin
+  return holdfast._add_task((holdfast._active_queue(stats_task.service, stats_task.name)).id, 'stats', null);
+end $$;
+comment on function holdfast.stats_task is 'Let an agent count the messages of a queue on a service; returns the task';
+
+create or replace function holdfast.service_task(service text, name text, task uuid) returns holdfast.service_task_info
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_service holdfast.service := holdfast._service(service_task.service);
+  v_task holdfast.service_task_info;
+begin
+  select t.id, t.kind, t.status, t.result, t.error_message, t.attempts, t.created_at, t.updated_at, t.completed_at into v_task
+  from holdfast.service_task t join holdfast.service_queue q on q.id = t.queue_id
+  where t.id = service_task.task and q.service_id = v_service.id and q.name = service_task.name;
+  if not found then
+    perform holdfast._fail('QH868', 'there is no such task', format('Got %s of queue %s.', coalesce(service_task.task::text, 'null'),
+      coalesce(quote_literal(left(service_task.name, 200)), 'null')), 'Tasks that have ended are kept for a day.');
+  end if;
+  return v_task;
+end $$;
+comment on function holdfast.service_task is 'A task of a queue on a service: pending, running, completed or failed, and what came of it';
+
+create or replace function holdfast._next_tasks(per_service int) returns bigint[] language plpgsql stable
+as $$
+begin
+  -- Of each queue the first, and its stats; of each service so many, less those that somebody is at.
+  return array(
+    with head as (
+      select q.service_id, h.* from holdfast.service_queue q cross join lateral (
+        (select t.n, t.status, t.try_at, t.lease_until from holdfast.service_task t
+         where t.queue_id = q.id and t.completed_at is null and (t.kind = 'stats') = false order by t.n limit 1)
+        union all
+        (select t.n, t.status, t.try_at, t.lease_until from holdfast.service_task t
+         where t.queue_id = q.id and t.completed_at is null and (t.kind = 'stats') = true order by t.n limit per_service)) h
+      where q.deleted_at is null
+    ), judged as (
+      select h.*, h.status = 'running' and h.lease_until > holdfast.now() as busy,
+             h.status = 'running' or h.try_at <= holdfast.now() as due from head h
+    ), ranked as (
+      select j.n, row_number() over (partition by j.service_id order by j.n)
+                  + (select count(*) from judged b where b.service_id = j.service_id and b.busy) as rank
+      from judged j where j.due and not j.busy
+    )
+    select r.n from ranked r where r.rank <= per_service order by r.rank, r.n);
+end $$;
+comment on function holdfast._next_tasks is 'The tasks that may be begun now, so many of each service at most, in turn';
+
+create or replace function holdfast.take_tasks(agent text, "limit" int default 10, lease interval default '30 s', per_service int default 4)
+returns setof holdfast.service_grant
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+begin
+  perform holdfast._check_limit("limit");
+  perform holdfast._check_limit(per_service);
+  return query
+    with candidate as materialized (
+      select t.n from holdfast.service_task t
+      where t.n = any (holdfast._next_tasks(per_service)) and t.completed_at is null
+        and case when t.status = 'running' then t.lease_until <= v_now else t.try_at <= v_now end
+        -- A service remembers for 7 days what was sent: see _tidy_tasks.
+        and (t.kind <> 'enqueue' or t.attempts = 0 or t.created_at > v_now - interval '6 days')
+      limit take_tasks."limit" for update skip locked
+    ), taken as (
+      update holdfast.service_task t
+      set status = 'running', attempts = t.attempts + 1, agent = left(take_tasks.agent, 200), lease_until = v_now + take_tasks.lease, updated_at = v_now
+      where t.n = any (array(select c.n from candidate c)) returning t.*
+    )
+    select t.id, t.kind, t.body, t.attempts, s.name, s.sealed, q.id, q.name, q.database_name, q.visibility_timeout_seconds, q.max_attempts, q.dlq_enabled
+    from taken t join holdfast.service_queue q on q.id = t.queue_id join holdfast.service s on s.id = q.service_id order by t.n;
+end $$;
+comment on function holdfast.take_tasks is
+  'For agents: take tasks that are due, at most limit, and of each service so many as that it has per_service under way; each until its lease ends. attempt is what the other functions ask for';
+
+create or replace function holdfast._taken(id uuid, attempt int) returns holdfast.service_task language plpgsql volatile
+as $$
+declare
+  v_task holdfast.service_task;
+begin
+  select t.* into v_task from holdfast.service_task t where t.id = _taken.id;
+  perform from holdfast.service_queue q where q.id = v_task.queue_id for no key update;
+  select t.* into v_task from holdfast.service_task t
+  where t.id = _taken.id and t.attempts = _taken.attempt and t.status = 'running' for update;
+  return v_task;
+end $$;
+comment on function holdfast._taken is 'A task that its taker still has, locked, its queue too; else null';
+
+create or replace function holdfast.begin_task(id uuid, attempt int) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_task holdfast.service_task := holdfast._taken(begin_task.id, begin_task.attempt);
+begin
+  if v_task.kind = 'provision' then
+    update holdfast.service_queue q set status = 'Provisioning', updated_at = holdfast.now() where q.id = v_task.queue_id and q.status = 'Pending';
+  end if;
+  return v_task.id is not null;
+end $$;
+comment on function holdfast.begin_task is 'For agents: the service is reached, and the work begins: a queue that is to be made is Provisioning; false: somebody else has the task';
+
+create or replace function holdfast.hold_tasks(ids uuid[], attempts int[], lease interval default '30 s') returns uuid[]
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_held uuid[];
+begin
+  with mine as (
+    select t.n from unnest(hold_tasks.ids, hold_tasks.attempts) h(id, attempt) join holdfast.service_task t on t.id = h.id and t.attempts = h.attempt
+    where t.status = 'running' order by t.n for update of t
+  ), held as (
+    update holdfast.service_task t set lease_until = holdfast.now() + hold_tasks.lease where t.n = any (array(select m.n from mine m)) returning t.id
+  )
+  select array_agg(h.id) into v_held from held h;
+  return coalesce(v_held, '{}');
+end $$;
+comment on function holdfast.hold_tasks is 'For agents: keep tasks for so long from now on; returns those that are still theirs';
+
+create or replace function holdfast.put_off_task(id uuid, attempt int, error text, delay interval) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+  v_task holdfast.service_task := holdfast._taken(put_off_task.id, put_off_task.attempt);
+begin
+  if v_task.id is null then
+    return false;
+  end if;
+  if v_task.kind = 'provision' and (select q.leaving from holdfast.service_queue q where q.id = v_task.queue_id) then
+    return holdfast.end_task(put_off_task.id, put_off_task.attempt, error => put_off_task.error);
+  end if;
+  update holdfast.service_task t
+  set status = 'pending', error_message = left(put_off_task.error, 2000), lease_until = null, updated_at = v_now,
+      try_at = v_now + least(greatest(put_off_task.delay, interval '0'), interval '1 day')
+  where t.n = v_task.n;
+  if v_task.kind in ('provision', 'deprovision') then
+    update holdfast.service_queue q set error_message = left(put_off_task.error, 2000), updated_at = v_now,
+                                        status = case when v_task.kind = 'provision' then 'Pending' else q.status end
+    where q.id = v_task.queue_id;
+  end if;
+  return true;
+end $$;
+comment on function holdfast.put_off_task is 'For agents: a task could not be done; it is tried again after delay. false: somebody else has it';
+
+create or replace function holdfast._end_queue(task holdfast.service_task, error text, at timestamptz) returns void language plpgsql volatile
+as $$
+begin
+  if task.kind = 'provision' then
+    update holdfast.service_queue q set error_message = _end_queue.error, updated_at = _end_queue.at,
+                                        status = case when _end_queue.error is null then 'Active' else 'Failed' end
+    where q.id = task.queue_id and not q.leaving;
+  elsif task.kind = 'deprovision' then
+    update holdfast.service_queue q set error_message = _end_queue.error, updated_at = _end_queue.at,
+                                        status = case when _end_queue.error is null then q.status else 'Failed' end,
+                                        deleted_at = case when _end_queue.error is null then _end_queue.at end
+    where q.id = task.queue_id;
+    if _end_queue.error is null then
+      perform holdfast._end_open_tasks(task.queue_id, 'the queue was deleted before');
+    end if;
+  end if;
+end $$;
+comment on function holdfast._end_queue is 'What the end of a task means for its queue: made, gone, or failed';
+
+create or replace function holdfast.end_task(id uuid, attempt int, result jsonb default null, error text default null) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_now timestamptz := holdfast.now();
+  v_task holdfast.service_task := holdfast._taken(end_task.id, end_task.attempt);
+begin
+  if v_task.id is null then
+    return false;
+  end if;
+  update holdfast.service_task t
+  set status = case when end_task.error is null then 'completed' else 'failed' end, body = null, result = end_task.result,
+      error_message = left(end_task.error, 2000), lease_until = null, updated_at = v_now, completed_at = v_now
+  where t.n = v_task.n;
+  perform holdfast._end_queue(v_task, left(end_task.error, 2000), v_now);
+  -- The next task of this queue has waited for it.
+  perform pg_notify('holdfast_service', '');
+  return true;
+end $$;
+comment on function holdfast.end_task is 'For agents: a task is done, with this result; or with an error: it will not be. false: somebody else has it';
+
+create or replace function holdfast._tidy_tasks(at timestamptz) returns void language plpgsql volatile
+as $$
+begin
+  update holdfast.service_task t
+  set status = 'failed', body = null, error_message = 'whether the messages were sent is not known', updated_at = at, completed_at = at
+  where t.completed_at is null and t.kind = 'enqueue' and t.attempts > 0 and t.created_at <= at - interval '6 days'
+    and (t.status = 'pending' or t.lease_until <= at);
+  delete from holdfast.service_task t where t.n in (
+    select o.n from holdfast.service_task o where o.completed_at <= at - interval '1 day' order by o.completed_at limit 10000 for update skip locked);
+  delete from holdfast.service_queue q where q.id in (
+    select o.id from holdfast.service_queue o where o.deleted_at <= at - interval '30 days' order by o.deleted_at limit 1000 for update skip locked);
+end $$;
+comment on function holdfast._tidy_tasks is 'Remove tasks that ended a day ago, and queues that are gone for 30 days; give up messages that may have been sent 6 days ago';
+
 -- 90_grants.sql
 -- Rights. Every public function runs as the owner of the schema; a role gets the verbs it needs, and no table. Consumers
 -- may read the views that show what scan shows.
@@ -12510,7 +13170,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '3b4becc2eb60fe99efdfd5e31188b1a8a00d8f1c4742a944887a9db11e25b393', false);
+values (0, 'functions', 'a1432e9348745f51412ce3e9ca06314ab9ccfe5a886b8411abf3dbc36ef867af', false);
 \else
 do $install$
 begin
@@ -12538,7 +13198,8 @@ begin
             (19, 'e28c384f80a951b59f733e9c7487c09031c6350771a4129d2242fb5074ff90dd'),
             (20, '6ebdb59d50bac18e6f6fc2fd9661ba0a16555668e522cd4a1806c04b46805dbb'),
             (21, '565f2b8958ee8c1b237db5b7d888c7d09dad8bfab76283c13b6ade87c08fcf06'),
-            (0, '3b4becc2eb60fe99efdfd5e31188b1a8a00d8f1c4742a944887a9db11e25b393')
+            (22, '954d21b8304085e64881f76495b356065f9b8b77ad4361c17aef5386919bca12'),
+            (0, 'a1432e9348745f51412ce3e9ca06314ab9ccfe5a886b8411abf3dbc36ef867af')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
@@ -12550,9 +13211,9 @@ $install$;
 \endif
 commit;
 \if :holdfast_absent
-\echo 'Holdfast is installed, schema version 21.'
+\echo 'Holdfast is installed, schema version 22.'
 \else
-\echo 'This version of Holdfast, schema version 21, is installed already: nothing to do.'
+\echo 'This version of Holdfast, schema version 22, is installed already: nothing to do.'
 \endif
 \set ON_ERROR_STOP :holdfast_stop
 \set QUIET :holdfast_quiet

@@ -317,6 +317,35 @@ class RotateKey(Body, kw_only=True):
     grace: Duration | None = None
 
 
+class PutService(Body, kw_only=True):
+    """A PostgreSQL service, and how to connect to it."""
+
+    name: Annotated[str, Meta(pattern=ANY_BUT_NUL, extra_json_schema={"minLength": 1, "maxLength": 63})]
+    url: Annotated[str, Meta(pattern=ANY_BUT_NUL, max_length=4_000)]
+
+
+class DropService(Body, kw_only=True):
+    """Whether what is known of its queues goes too."""
+
+    forget: bool = False
+
+
+class CreateServiceQueue(Body, kw_only=True):
+    """The queue that is asked for."""
+
+    name: Annotated[str, Meta(pattern=ANY_BUT_NUL, extra_json_schema={"minLength": 1, "maxLength": 128})]
+    database_name: Word | None = None
+    visibility_timeout_seconds: Annotated[int, whole(1, 43_200)] | None = None
+    max_attempts: Annotated[int, whole(1, 100)] | None = None
+    dlq_enabled: bool | None = None
+
+
+class ServiceQueues(Body, kw_only=True):
+    """Which queue; without a name, all."""
+
+    name: Word | None = None
+
+
 class Login(Body, kw_only=True):
     """A key as the password; the name of the user is of no account."""
 

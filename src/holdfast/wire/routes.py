@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
+from uuid import UUID
 
 from holdfast.client import (
     Allowance,
@@ -35,6 +36,8 @@ from holdfast.client import (
     Rollup,
     Sample,
     SchemaFinding,
+    ServiceInfo,
+    ServiceQueue,
     Settlement,
 )
 from holdfast.client._types import Id
@@ -46,6 +49,7 @@ QUEUE = "/v1/queues/{queue}"
 MESSAGES = QUEUE + "/messages"
 RECORDS = QUEUE + "/records"
 SCHEMA = QUEUE + "/schema"
+ELSEWHERE = "/v1/services/{service}/queues"
 
 DELIVERIES = Listing("messages", Delivery)
 ENTRIES = Listing("messages", Entry)
@@ -150,6 +154,29 @@ ROUTES: Mapping[str, Route] = MappingProxyType(
         "keys": get("/v1/keys", Listing("keys", ApiKey)),
         "rotate_key": post("/v1/keys/{id}/rotate", Single(NewKey), requests.RotateKey),
         "revoke_key": change("DELETE", "/v1/keys/{id}", Field("Revoked", "revoked", bool)),
+        # Services
+        "put_service": change(
+            "POST", "/v1/services", Field("ServiceStored", "id", UUID), requests.PutService
+        ),
+        "services": get("/v1/services", Listing("services", ServiceInfo)),
+        "drop_service": change(
+            "DELETE",
+            "/v1/services/{name}",
+            Field("ServiceDropped", "dropped", bool),
+            query=requests.DropService,
+        ),
+        "create_service_queue": post(
+            ELSEWHERE, Single(ServiceQueue), requests.CreateServiceQueue, status=201
+        ),
+        "service_queues": get(ELSEWHERE, Listing("queues", ServiceQueue), requests.ServiceQueues),
+        "delete_service_queue": Route(
+            method="DELETE",
+            path=ELSEWHERE + "/{name}",
+            answer=Single(ServiceQueue),
+            status=202,
+            repeatable=True,
+        ),
+        "retry_service_queue": post(ELSEWHERE + "/{name}/retry", Single(ServiceQueue), status=202),
         # Operations
         "now": get("/v1/now", Field("Now", "now", datetime)),
         "sweep": post(QUEUE + "/sweep", Field("Swept", "freed", int)),

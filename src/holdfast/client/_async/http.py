@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from holdfast.client._arguments import seconds, text
 from holdfast.client._async.bulk import async_chunks
@@ -157,3 +158,7 @@ class AsyncHttpHoldfast(AsyncVerbs):
     async def _make_key(self, verb: str, **arguments: Any) -> NewKey:
         """Over HTTP the server makes the secret, and answers with it."""
         return (await self._records(NewKey, verb, **arguments))[0]
+
+    async def _put_service(self, name: str, url: str) -> UUID:
+        """Over HTTP the server seals it."""
+        return await self._value(UUID, "put_service", name=name, url=url)

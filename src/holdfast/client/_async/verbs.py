@@ -11,6 +11,7 @@ from holdfast.client._arguments import several
 from holdfast.client._async.keys import AsyncKeyVerbs
 from holdfast.client._async.logs import AsyncLogVerbs
 from holdfast.client._async.schemas import AsyncSchemaVerbs
+from holdfast.client._async.services import AsyncServiceVerbs
 from holdfast.client._bulk import as_object, new_message
 from holdfast.client._calls import unqualified
 from holdfast.client._types import (
@@ -36,7 +37,7 @@ from holdfast.client._types import (
 
 
 @unqualified
-class AsyncVerbs(AsyncLogVerbs, AsyncKeyVerbs, AsyncSchemaVerbs):
+class AsyncVerbs(AsyncLogVerbs, AsyncKeyVerbs, AsyncSchemaVerbs, AsyncServiceVerbs):
     """What can be done with queues and messages, over some session."""
 
     # Queues

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from holdfast.client._arguments import seconds, text
 from holdfast.client._bulk import COPY_ROWS, Tally
@@ -158,3 +159,7 @@ class HttpHoldfast(Verbs):
     def _make_key(self, verb: str, **arguments: Any) -> NewKey:
         """Over HTTP the server makes the secret, and answers with it."""
         return (self._records(NewKey, verb, **arguments))[0]
+
+    def _put_service(self, name: str, url: str) -> UUID:
+        """Over HTTP the server seals it."""
+        return self._value(UUID, "put_service", name=name, url=url)

@@ -14,6 +14,7 @@ from holdfast.client._calls import unqualified
 from holdfast.client._sync.keys import KeyVerbs
 from holdfast.client._sync.logs import LogVerbs
 from holdfast.client._sync.schemas import SchemaVerbs
+from holdfast.client._sync.services import ServiceVerbs
 from holdfast.client._types import (
     BlockedKey,
     Claim,
@@ -37,7 +38,7 @@ from holdfast.client._types import (
 
 
 @unqualified
-class Verbs(LogVerbs, KeyVerbs, SchemaVerbs):
+class Verbs(LogVerbs, KeyVerbs, SchemaVerbs, ServiceVerbs):
     """What can be done with queues and messages, over some session."""
 
     # Queues

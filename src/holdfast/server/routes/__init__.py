@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import claims, documents, keys, logins, logs, messages, operations, queues, reports, schemas
+from . import claims, documents, keys, logins, logs, messages, operations, queues, reports, schemas, services
 
 BOOKS = (
     queues.book,
@@ -13,6 +13,7 @@ BOOKS = (
     logs.book,
     keys.book,
     logins.book,
+    services.book,
     operations.book,
     documents.book,
 )

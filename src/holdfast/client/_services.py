@@ -1,0 +1,89 @@
+"""Services, their queues and tasks, as they are told; and how to connect to a service, sealed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
+from ._errors import InvalidServiceError
+
+NOT_HERE = {"passfile", "service", "servicefile"}  # files of the machine that connects
+SHOWN = ("host", "hostaddr", "port", "dbname", "user")
+LOCAL = "local"
+LONGEST_URL = 4_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceInfo:
+    """A PostgreSQL service on which queues can be made, without its secret."""
+
+    id: UUID
+    name: str
+    address: str
+    queues: int
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceQueue:
+    """A queue that was asked for on a service."""
+
+    id: UUID
+    service_id: UUID
+    service: str
+    name: str
+    database_name: str
+    visibility_timeout_seconds: int
+    max_attempts: int
+    dlq_enabled: bool
+    status: str
+    error_message: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceTask:
+    """Something to be done on a service, and what came of it so far."""
+
+    id: UUID
+    kind: str
+    status: str
+    result: Any
+    error_message: str | None
+    attempts: int
+    created_at: datetime
+    updated_at: datetime
+    completed_at: datetime | None
+
+
+def purpose_of(service: str) -> str:
+    """What the address of a service is sealed for."""
+    return f"service:{service}"
+
+
+def shown(url: str) -> str:
+    """Where a service is, for people: what it takes to connect, without what is secret."""
+    try:
+        # An error would quote what it cannot read, and there may be a password in it.
+        given = conninfo_to_dict(url) if len(url) <= LONGEST_URL else {}
+    except ProgrammingError:
+        given = {}
+    if not (given.get("host") or given.get("hostaddr")) or NOT_HERE & set(given):
+        raise InvalidServiceError(
+            "QH850",
+            "this is no address of a service",
+            "It is not shown, since there may be a password in it.",
+            "It is like postgresql://user:password@host:5432/database, and names a host.",
+        )
+    named = {name: str(given[name]) for name in SHOWN if given.get(name)}
+    where = named.get("host") or named["hostaddr"]
+    port = f":{named['port']}" if "port" in named else ""
+    user = f"{named['user']}@" if "user" in named else ""
+    return f"postgresql://{user}{f'[{where}]' if ':' in where else where}{port}/{named.get('dbname', '')}"
