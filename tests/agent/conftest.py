@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import psycopg
 import pytest
 
-from holdfast import AsyncHoldfast, Holdfast, ServiceQueue, ServiceTask
+from holdfast import AsyncHoldfast, Holdfast, ServiceQueue, ServiceQueueNotFoundError, ServiceTask
 from holdfast.embedded import EmbeddedPostgres, temporary_postgres
 from holdfast.server.service import Service
 from holdfast.server.settings import Settings
 from tests.fix_database import fresh_database
 from tests.fix_folder import fast_folder
 from tests.fix_server import SETTINGS
-from tests.waiting import comes
+from tests.waiting import POLL
 
+PATIENCE = 120.0  # seconds
+T = TypeVar("T")
 KEY = b64encode(b"k" * 32).decode()
 QUICK: dict[str, Any] = {"upkeep": 0, "task_attempts": 4, "task_pause": 0.05}
 
@@ -76,6 +79,30 @@ async def home(database_url: str) -> AsyncIterator[AsyncHoldfast]:
         yield client
 
 
+async def patiently(look: Callable[[], Awaitable[T | None]], *, what: str) -> T:
+    """What a look finds in the end: to install Holdfast takes a busy machine its time."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while not (found := await look()):  # noqa: ASYNC110 - it is in a database
+                await asyncio.sleep(POLL)
+            return found
+    except TimeoutError:
+        raise AssertionError(f"not within {PATIENCE:g} s: {what}") from None
+
+
+async def gone(service: Service, name: str) -> None:
+    """Wait until a queue of shop is gone."""
+
+    async def look() -> bool:
+        try:
+            await service.services.queue("shop", name)
+        except ServiceQueueNotFoundError:
+            return True
+        return False
+
+    await patiently(look, what=f"{name} is gone")
+
+
 async def becomes(service: Service, name: str, status: str, *, on: str = "shop") -> ServiceQueue:
     """A queue, once it has this status."""
 
@@ -83,9 +110,7 @@ async def becomes(service: Service, name: str, status: str, *, on: str = "shop")
         queue = await service.services.queue(on, name)
         return queue if queue.status == status else None
 
-    queue = await comes(look, what=f"{name} becomes {status}")
-    assert queue is not None
-    return queue
+    return await patiently(look, what=f"{name} becomes {status}")
 
 
 async def ended(service: Service, name: str, task: Any, *, on: str = "shop") -> ServiceTask:
@@ -95,9 +120,7 @@ async def ended(service: Service, name: str, task: Any, *, on: str = "shop") -> 
         found = await service.services.task(on, name, task)
         return found if found.status in ("completed", "failed") else None
 
-    found = await comes(look, what=f"the task of {name} ends")
-    assert found is not None
-    return found
+    return await patiently(look, what=f"the task of {name} ends")
 
 
 def payloads(url: str, queue: str) -> list[Any]:

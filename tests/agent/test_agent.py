@@ -26,13 +26,11 @@ from holdfast import (
     Holdfast,
     ServiceQueueExistsError,
     ServiceQueueNotActiveError,
-    ServiceQueueNotFoundError,
     TaskNotFoundError,
 )
 from holdfast.embedded import EmbeddedPostgres
 from holdfast.server.service import Service
-from tests.agent.conftest import Serve, becomes, ended, has_queue, payloads
-from tests.waiting import comes
+from tests.agent.conftest import Serve, becomes, ended, gone, has_queue, patiently, payloads
 
 
 async def ready(service: Service, url: str, name: str = "orders", **settings: object) -> None:
@@ -136,19 +134,6 @@ async def test_asking_again_for_what_failed_is_a_retry_with_other_settings(
     assert (made.id, made.visibility_timeout_seconds) == (failed.id, 99)
     with pytest.raises(ServiceQueueExistsError):
         await service.services.create_queue("shop", "orders")
-
-
-async def gone(service: Service, name: str) -> None:
-    """Wait until a queue of shop is gone."""
-
-    async def look() -> bool:
-        try:
-            await service.services.queue("shop", name)
-        except ServiceQueueNotFoundError:
-            return True
-        return False
-
-    await comes(look, what=f"{name} is gone")
 
 
 async def test_a_removed_queue_is_gone_with_its_messages_and_its_name_is_free(
@@ -323,7 +308,7 @@ async def test_a_stopped_service_is_waited_for_then_failed_and_comes_back_by_a_r
         queue = await service.services.queue("shop", "orders")
         return queue.status == "Pending" and bool(queue.error_message)
 
-    await comes(waits, what="the queue waits, and says why")
+    await patiently(waits, what="the queue waits, and says why")
     with pytest.raises(ServiceQueueNotActiveError):
         await service.services.enqueue("shop", "orders", [{"payload": 1}])
     failed = await becomes(service, "orders", "Failed")
