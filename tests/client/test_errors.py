@@ -36,7 +36,7 @@ RAISED_IN_BULK = {"QH230", "QH231", "QH232", "QH801", "QH802", "QH810", "QH811"}
 # By functions that only servers call.
 RAISED_FOR_SERVERS = {"QH830", "QH831", "QH864", "QH866", "QH867", "QH868"}
 # In transactions, with 10,000 limiters, and with a service: here, and in tests/conformance.
-RAISED_ELSEWHERE = {"QH303", "QH703", "QH852"}
+RAISED_ELSEWHERE = {"QH303", "QH703", "QH852", "QH863"}
 # tests/http/test_refusals.py has a scenario for each of them.
 RAISED_BY_SERVER = {code for code, kind in ERRORS.items() if issubclass(kind, RequestError)}
 

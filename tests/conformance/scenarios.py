@@ -82,11 +82,6 @@ async def ask_for_a_queue_twice(client: AsyncHoldfast, queue: str) -> None:
     await client.create_service_queue("local", name)
 
 
-async def ask_for_too_many_queues(client: AsyncHoldfast, queue: str) -> None:
-    for n in range(51):
-        await client.create_service_queue("local", f"{queue.lower()}-{n}")
-
-
 async def retry_what_has_not_failed(client: AsyncHoldfast, queue: str) -> None:
     name = queue.lower()
     await client.create_service_queue("local", name)
@@ -144,7 +139,6 @@ SCENARIOS: dict[str, Scenario] = {
     "QH860": lambda client, queue: client.create_service_queue("local", "Orders"),
     "QH861": lambda client, queue: client.delete_service_queue("local", "nowhere"),
     "QH862": ask_for_a_queue_twice,
-    "QH863": ask_for_too_many_queues,
     "QH865": retry_what_has_not_failed,
     "QH901": lambda client, queue: client.create_key("shop", scopes=["everything"]),
     "QH902": lambda client, queue: client.rotate_key(99),

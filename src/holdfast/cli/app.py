@@ -23,6 +23,7 @@ from . import (
     rate,
     schema,
     serve,
+    service,
     settle,
     stats,
     up,
@@ -76,6 +77,7 @@ archive.register(app, queue.app)
 app.add_typer(api_key.app, name="key")
 app.add_typer(queue.app, name="queue")
 app.add_typer(queue_schema.app, name="schema")
+app.add_typer(service.app, name="service")
 app.add_typer(dead.app, name="dead")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")
