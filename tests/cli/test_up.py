@@ -18,7 +18,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.cli._revival import keep_running
-from holdfast.cli.up import guide, without_password
+from holdfast.cli.up import guide, listed, without_password
 from holdfast.embedded import EmbeddedError, EmbeddedPostgres
 from holdfast.server.serve import bind
 from tests.cli.conftest import PATIENCE, environment, execute, started
@@ -78,7 +78,7 @@ def test_up_tells_people_how_to_go_on_and_touches_no_message_of_theirs(tmp_path:
     assert re.search(r"^    \S+holdfast psql$", texts[0], flags=re.MULTILINE)
     assert "from holdfast import Holdfast" in texts[0]
     assert "Sent, claimed and acked 3 messages" in texts[0]
-    assert "Clients of queue-ti and topics run against it too, at http://127.0.0.1:" in texts[0]
+    assert "Clients of foundrydb, queue-ti and topics run against it too, at http://127.0.0.1:" in texts[0]
     assert "Sent, claimed and acked" not in texts[1]
     assert "While there is no API key" in texts[0]
     assert "Authorization" not in texts[0]
@@ -261,3 +261,26 @@ def test_http_answers_and_upkeep_is_done_while_it_runs(empty_database_url: str, 
             )
 
     assert ready.status_code == 200
+
+
+def test_up_makes_the_schemas_of_the_dialects_that_it_offers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    for dialects in ("topics", "foundrydb"):
+        monkeypatch.setenv("HOLDFAST_DIALECTS", dialects)
+        with started("up", "--port", "0", "--json", cwd=tmp_path) as process:
+            up = json.loads(read_until(process, "url"))
+            with psycopg.connect(up["url"]) as connection:
+                made += connection.execute("select to_regnamespace('mdb_queue') is not null").fetchall()
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=PATIENCE)
+
+    assert made == [(False,), (True,)]
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"), [(["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")]
+)
+def test_names_are_listed_as_in_a_sentence(names: list[str], sentence: str) -> None:
+    assert listed(names) == sentence

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, LiteralString, Protocol
 
 import psycopg
 import pytest
 
 from holdfast import Holdfast
 from holdfast.server.settings import Settings
+from tests.dialects.foundrydb import FoundryDb
 from tests.dialects.queue_ti import QueueTi
 from tests.dialects.seeds import page
 from tests.dialects.topics import Topics
@@ -24,9 +25,15 @@ _numbers = itertools.count(1)
 At = Callable[[float], None]
 
 
+class Rows(Protocol):
+    """Asks the module's database; the rows."""
+
+    def __call__(self, statement: LiteralString, *parameters: Any) -> list[Any]: ...
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say it where the pages are not there to be compared with."""
-    if page("topics") is None or page("queue-ti") is None:
+    if any(page(name) is None for name in ("foundrydb-queues", "queue-ti", "topics")):
         terminalreporter.section("LEFT OUT")
         terminalreporter.line(
             "tests/dialects: the pages are not in ../shared/seeds (nor where HOLDFAST_SEEDS says): "
@@ -63,10 +70,28 @@ def queue_ti(native: Caller) -> Iterator[QueueTi]:
 
 
 @pytest.fixture(scope="module")
+def foundrydb(native: Caller) -> Iterator[FoundryDb]:
+    """The server, by a third one."""
+    with FoundryDb(native.address) as foundrydb:
+        yield foundrydb
+
+
+@pytest.fixture(scope="module")
 def holdfast(module_url: str) -> Iterator[Holdfast]:
     """The same queues without HTTP."""
     with Holdfast(module_url) as client:
         yield client
+
+
+@pytest.fixture
+def rows(module_url: str) -> Iterator[Rows]:
+    """Asks the module's database."""
+    with psycopg.connect(module_url, autocommit=True) as connection:
+
+        def ask(statement: LiteralString, *parameters: Any) -> list[Any]:
+            return connection.execute(statement, parameters).fetchall()
+
+        yield ask
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ CREATE = "select mdb_queue.create_queue(%s, %s, %s, %s)"
 CONFIGURE = "select holdfast.configure_queue(%s, %s::jsonb)"
 DROP = "select holdfast.drop_queue(%s)"
 SEND = "select ids from holdfast.send_once(%s, %s::jsonb, %s, %s)"
+SWEEP = "select holdfast.sweep(%s)"
 STATS = """
 select ready, in_flight, dead, case when ready > 0 then extract(epoch from oldest_age)::float8 end
 from holdfast.queue_stats(%s)
@@ -126,8 +127,12 @@ async def stats(target: Target, task: Task, sure: Sure) -> str | None:
     """Count the messages of the queue."""
     async with target.transaction() as connection:
         await refuse_others(connection, task)
-        row = await (await connection.execute(STATS, [task.queue])).fetchone()
         await sure()
+        row = await (await connection.execute(STATS, [task.queue])).fetchone()
+        if row is not None and row[1]:
+            # What is held no more can be claimed, and the count knows it only once it was swept.
+            await connection.execute(SWEEP, [task.queue])
+            row = await (await connection.execute(STATS, [task.queue])).fetchone()
     if row is None:
         raise HoldfastError("QH101", f'queue "{task.queue}" does not exist on the service')
     ready, in_flight, dead, oldest = row

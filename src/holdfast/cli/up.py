@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import Annotated
 
@@ -126,6 +127,7 @@ def up(
 
     configured = configured_url(invocation.database_url)
     redis_url = which_redis(None)
+    named = offered(None)
     # The port first: one that is taken shall not cost the making of a server.
     with (
         Stop() as stop,
@@ -133,7 +135,7 @@ def up(
         database(invocation.database_url) as url,
     ):
         # In a database of somebody's own there is nothing but what he asks for.
-        report = migrate(url, dialects=() if configured else SQL_DIALECTS)
+        report = migrate(url, dialects=() if configured else in_sql(named))
         settings = Settings(
             database_url=url,
             redis_url=redis_url,
@@ -141,7 +143,7 @@ def up(
             port=which(port),
             upkeep=UPKEEP_SECONDS,
             key_folder=key_folder(invocation.database_url),
-            dialects=offered(None),
+            dialects=named,
             log_format=chosen(LogFormat, log_format, FORMAT_VARIABLE, LogFormat.TEXT),
             log_level=chosen(LogLevel, log_level, LEVEL_VARIABLE, LogLevel.WARNING),
         )
@@ -165,7 +167,7 @@ def up(
         )
         others = chosen_dialects(settings.dialects, everything=settings.on_loopback)
         if others:
-            names = " and ".join(dialect.name for dialect in others)
+            names = listed([dialect.name for dialect in others])
             lines += [f"Clients of {names} run against it too, at {reached}."]
         lines += [*describe(tried), "", way]
         alive = revived(invocation.database_url, invocation.output.note)
@@ -173,6 +175,16 @@ def up(
             invocation.output.document(document, "\n".join(lines))
             stop.wait()
         invocation.output.say("Stopping.")
+
+
+def in_sql(named: Sequence[str] | None) -> list[str]:
+    """The dialects that are schemas too, out of those that are named; None: nothing is said of them."""
+    return [name for name in SQL_DIALECTS if named is None or name in named]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a sentence has them."""
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
 def demonstrate(url: str) -> list[Delivery]:

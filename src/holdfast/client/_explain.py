@@ -49,6 +49,7 @@ CODES: Mapping[str, str] = MappingProxyType(
         "send_batch": "QH203",
         "send_many": "QH203",
         "bulk_send": "QH203",
+        "enqueue_task": "QH866",
     }
 )
 

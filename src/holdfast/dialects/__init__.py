@@ -10,9 +10,11 @@ from collections.abc import Sequence
 
 from holdfast.server.dialect import Dialect
 
-from . import queue_ti, topics
+from . import foundrydb, queue_ti, topics
 
-DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (queue_ti.DIALECT, topics.DIALECT)}
+DIALECTS: dict[str, Dialect] = {
+    dialect.name: dialect for dialect in (foundrydb.DIALECT, queue_ti.DIALECT, topics.DIALECT)
+}
 
 
 def chosen(names: Sequence[str] | None, *, everything: bool) -> tuple[Dialect, ...]:

@@ -12718,6 +12718,7 @@ declare
 begin
   queue.status := case when queue.leaving then 'Deprovisioning' else 'Pending' end;
   queue.updated_at := v_now;
+  queue.created_at := coalesce(queue.created_at, v_now);
   insert into holdfast.service_queue as q select queue.*
   on conflict on constraint service_queue_pkey do update
     set visibility_timeout_seconds = excluded.visibility_timeout_seconds, max_attempts = excluded.max_attempts, dlq_enabled = excluded.dlq_enabled,
@@ -12735,7 +12736,6 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_database text := coalesce(create_service_queue.database_name, 'defaultdb');
-  v_now timestamptz := holdfast.now();
   v_service holdfast.service;
   v_queue holdfast.service_queue;
 begin
@@ -12753,7 +12753,6 @@ begin
     v_queue.name := create_service_queue.name;
     v_queue.database_name := v_database;
     v_queue.leaving := false;
-    v_queue.created_at := v_now;
   elsif v_queue.status <> 'Failed' or v_queue.leaving or v_queue.database_name <> v_database then
     perform holdfast._fail('QH862', format('service "%s" has this queue', v_service.name), format('"%s" is there, and %s, in the database %s.', v_queue.name,
       v_queue.status, v_queue.database_name), 'Delete it first. What has failed can be asked for again in the same database, or be tried again as it is.');
@@ -13170,7 +13169,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'a1432e9348745f51412ce3e9ca06314ab9ccfe5a886b8411abf3dbc36ef867af', false);
+values (0, 'functions', 'a58d5cd6458761e0d092079d937e0a657dff307fd8d4e8d2c8d20ceab92d223b', false);
 \else
 do $install$
 begin
@@ -13199,7 +13198,7 @@ begin
             (20, '6ebdb59d50bac18e6f6fc2fd9661ba0a16555668e522cd4a1806c04b46805dbb'),
             (21, '565f2b8958ee8c1b237db5b7d888c7d09dad8bfab76283c13b6ade87c08fcf06'),
             (22, '954d21b8304085e64881f76495b356065f9b8b77ad4361c17aef5386919bca12'),
-            (0, 'a1432e9348745f51412ce3e9ca06314ab9ccfe5a886b8411abf3dbc36ef867af')
+            (0, 'a58d5cd6458761e0d092079d937e0a657dff307fd8d4e8d2c8d20ceab92d223b')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -161,6 +161,7 @@ declare
 begin
   queue.status := case when queue.leaving then 'Deprovisioning' else 'Pending' end;
   queue.updated_at := v_now;
+  queue.created_at := coalesce(queue.created_at, v_now);
   insert into holdfast.service_queue as q select queue.*
   on conflict on constraint service_queue_pkey do update
     set visibility_timeout_seconds = excluded.visibility_timeout_seconds, max_attempts = excluded.max_attempts, dlq_enabled = excluded.dlq_enabled,
@@ -178,7 +179,6 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_database text := coalesce(create_service_queue.database_name, 'defaultdb');
-  v_now timestamptz := holdfast.now();
   v_service holdfast.service;
   v_queue holdfast.service_queue;
 begin
@@ -196,7 +196,6 @@ begin
     v_queue.name := create_service_queue.name;
     v_queue.database_name := v_database;
     v_queue.leaving := false;
-    v_queue.created_at := v_now;
   elsif v_queue.status <> 'Failed' or v_queue.leaving or v_queue.database_name <> v_database then
     perform holdfast._fail('QH862', format('service "%s" has this queue', v_service.name), format('"%s" is there, and %s, in the database %s.', v_queue.name,
       v_queue.status, v_queue.database_name), 'Delete it first. What has failed can be asked for again in the same database, or be tried again as it is.');
