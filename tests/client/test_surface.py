@@ -13,14 +13,20 @@ from holdfast import (
     Allowance,
     ApiKey,
     AsyncHoldfast,
+    Attempt,
     Claim,
     Delivery,
+    EndpointEvent,
+    EndpointHealth,
+    EndpointInfo,
     Entry,
+    EventType,
     Finding,
     Holder,
     Lease,
     LogStats,
     PipelineRun,
+    Published,
     QueueInfo,
     QueueSchema,
     QueueStats,
@@ -32,6 +38,7 @@ from holdfast import (
     ServiceQueue,
     ServiceTask,
     Settlement,
+    Subscription,
 )
 from holdfast.client._bulk import COLUMNS
 from holdfast.client._calls import NEEDED, NEEDED_ANYWHERE, TYPES
@@ -72,16 +79,10 @@ FOR_SERVERS_ONLY |= {"take_tasks", "begin_task", "hold_tasks", "put_off_task", "
 FOR_SERVERS_ONLY |= {"enqueue_task", "stats_task", "service_task"}
 # For dispatchers: holdfast.webhook calls them itself.
 FOR_DISPATCHERS_ONLY = {"admit", "dispatch_endpoints", "record_attempts", "yield_probe"}
-IN_SQL_ONLY = {"create_endpoint", "configure_endpoint", "rotate_secret", "drop_endpoint", "reset_breaker"}
-IN_SQL_ONLY |= {"enable_endpoint", "disable_endpoint", "endpoints", "endpoint_info", "endpoint_health"}
-IN_SQL_ONLY |= {"endpoint_events", "attempts", "endpoint_attempts", "reject", "create_event_type"}
-IN_SQL_ONLY |= {"drop_event_type", "event_types", "subscribe", "unsubscribe", "subscriptions"}
-IN_SQL_ONLY |= {"publish", "publish_batch"}
-NO_VERBS = FOR_TESTS_ONLY | FOR_BULK_ONLY | FOR_SERVERS_ONLY | FOR_DISPATCHERS_ONLY | IN_SQL_ONLY
+NO_VERBS = FOR_TESTS_ONLY | FOR_BULK_ONLY | FOR_SERVERS_ONLY | FOR_DISPATCHERS_ONLY
 OF_THE_CLIENT_ONLY = {"bulk_send", "check_schema", "close", "transaction"}
 FILLED_IN_BY_THE_CLIENT = {"alone", "prefix", "hash", "address", "sealed"}
-MADE_INTO_THOSE = {"url"}
-WAITING = {"wait"}
+BESIDE = {"self", "wait", "secret", "url"}
 
 
 def functions(conn: psycopg.Connection[Any]) -> dict[str, dict[str, str]]:
@@ -98,10 +99,7 @@ def methods() -> dict[str, set[str]]:
     """The public methods of the client, each with its parameters."""
     members = inspect.getmembers(AsyncHoldfast, inspect.isfunction)
     return {
-        name: {word.rstrip("_") for word in inspect.signature(method).parameters}
-        - {"self"}
-        - WAITING
-        - MADE_INTO_THOSE
+        name: {word.rstrip("_") for word in inspect.signature(method).parameters} - BESIDE
         for name, method in members
         if not name.startswith("_") and name not in OF_THE_CLIENT_ONLY
     }
@@ -153,6 +151,13 @@ def test_arguments_without_a_default_are_those_that_may_not_be_none(conn: psycop
         (Allowance, "select * from holdfast.take_rate('a', 1)"),
         (ApiKey, "select * from holdfast.keys()"),
         (QueueSchema, "select * from holdfast.queue_schema('q')"),
+        (EndpointInfo, "select * from holdfast.endpoints()"),
+        (EndpointHealth, "select * from holdfast.endpoint_health()"),
+        (EndpointEvent, "select * from holdfast.endpoint_events('e')"),
+        (Attempt, "select * from holdfast.attempts('q', 1)"),
+        (EventType, "select * from holdfast.event_types()"),
+        (Subscription, "select * from holdfast.subscriptions()"),
+        (Published, "select * from holdfast.publish_batch('[]')"),
         (QueueSchema, "select * from holdfast.schema_versions('q')"),
         (ServiceInfo, "select * from holdfast.services()"),
         (ServiceQueue, "select * from holdfast.service_queues('local')"),
@@ -165,6 +170,8 @@ def test_values_have_the_columns_of_their_functions(
     conn.execute("select holdfast.create_queue('q'), holdfast.create_queue('log', '{\"kind\": \"log\"}')")
     conn.execute("select holdfast.create_service_queue('local', 'q')")
     conn.execute("update holdfast.service_queue set status = 'Active'")
+
+    conn.execute("select holdfast.create_endpoint('e', jsonb_build_object('url', 'https://example.com'))")
 
     columns = conn.execute(query.encode()).description
 

@@ -43,9 +43,13 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "database_name": "text",
         "definition": "jsonb",
         "delay": "interval",
+        "description": "text",
+        "endpoint": "text",
         "deliver_at": "timestamp with time zone",
         "dlq_enabled": "boolean",
         "error": "text",
+        "event_type": "text",
+        "events": "jsonb",
         "expected_version": "integer",
         "expires_at": "timestamp with time zone",
         "expires_in": "interval",
@@ -72,6 +76,7 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "name": "text",
         "ordering_key": "text",
         "outcomes": "text[]",
+        "overlap": "interval",
         "partial": "boolean",
         "patience": "interval",
         "payload": "jsonb",
@@ -82,6 +87,8 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "queue": "text",
         "queues": "text[]",
         "rate": "double precision",
+        "reason": "text",
+        "schema": "jsonb",
         "scopes": "text[]",
         "sealed": "text",
         "seqs": "bigint[]",
@@ -99,6 +106,8 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "until": "timestamp with time zone",
         "visibility_timeout_seconds": "integer",
         "want": "integer",
+        "window": "interval",
+        "with_queue": "boolean",
     }
 )
 
@@ -121,7 +130,8 @@ ADAPTERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
     }
 )
 ADAPT: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
-    {name: ADAPTERS[kind] for name, kind in TYPES.items()} | {"config": config, "url": text}
+    {name: ADAPTERS[kind] for name, kind in TYPES.items()}
+    | {"config": config, "secret": text, "url": text}
 )
 
 
@@ -142,6 +152,21 @@ NEEDED: Mapping[str, frozenset[str]] = MappingProxyType(
         "configure_defaults": frozenset({"config"}),
         "set_schema": frozenset({"queue", "definition"}),
         "take_rate": frozenset({"limiter", "rate"}),
+        "create_endpoint": frozenset({"endpoint", "config"}),
+        "configure_endpoint": frozenset({"endpoint", "config"}),
+        "rotate_secret": frozenset({"endpoint", "sealed"}),
+        "enable_endpoint": frozenset({"endpoint"}),
+        "disable_endpoint": frozenset({"endpoint"}),
+        "drop_endpoint": frozenset({"endpoint"}),
+        "endpoint_info": frozenset({"endpoint"}),
+        "endpoint_events": frozenset({"endpoint"}),
+        "endpoint_attempts": frozenset({"endpoint"}),
+        "reset_breaker": frozenset({"endpoint"}),
+        "create_event_type": frozenset({"name"}),
+        "drop_event_type": frozenset({"name"}),
+        "subscribe": frozenset({"event_type", "endpoint"}),
+        "publish": frozenset({"event_type", "payload"}),
+        "publish_batch": frozenset({"events"}),
         "create_key": frozenset({"name", "prefix", "hash", "scopes"}),
         "rotate_key": frozenset({"id", "prefix", "hash"}),
         "put_service": frozenset({"name", "address", "sealed"}),

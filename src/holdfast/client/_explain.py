@@ -17,6 +17,7 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
             {"send", "send_batch", "send_many", "send_once", "bulk_send", "fast_mode", "now"}
             | {"open_stage", "check_staged", "json_errors", "send_staged", "drop_staged", "writes"}
             | {"begin_run", "report_run", "end_run", "runs", "queue_schema", "schema_versions"}
+            | {"publish", "publish_batch", "event_types"}
         ),
         "holdfast_consumer": frozenset(
             {"claim", "claim_cohort", "next", "ack", "nack", "release", "extend", "held", "holders", "claims"}
@@ -24,12 +25,14 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
             | {"begin_run", "report_run", "end_run", "runs"}
             | {"log_stats", "browse", "message", "queue_stats", "blocked_keys", "fast_mode", "now"}
             | {"queue_schema", "schema_versions", "extent", "base_id", "whereabouts"}
-            | {"contents", "outcomes", "take", "hold", "bury_spent"}
+            | {"contents", "outcomes", "take", "hold", "bury_spent", "reject", "attempts"}
+            | {"endpoint_attempts", "dispatch_endpoints", "admit", "yield_probe", "record_attempts"}
         ),
         "holdfast_monitor": frozenset(
             {"queue_stats", "queues", "queue_info", "leases", "log_stats", "blocked_keys", "samples"}
             | {"rollups", "archived", "why", "runs", "now", "queue_schema", "schema_versions"}
-            | {"extent", "base_id", "outcomes"}
+            | {"extent", "base_id", "outcomes", "endpoints", "endpoint_info", "endpoint_health"}
+            | {"endpoint_events", "event_types", "subscriptions"}
         ),
     }
 )
@@ -44,6 +47,12 @@ CODES: Mapping[str, str] = MappingProxyType(
         "configure_queue": "QH104",
         "configure_defaults": "QH104",
         "set_schema": "QH106",
+        "create_endpoint": "QH872",
+        "configure_endpoint": "QH872",
+        "create_event_type": "QH106",
+        "subscribe": "QH878",
+        "publish": "QH203",
+        "publish_batch": "QH203",
         "redrive": "QH403",
         "send": "QH203",
         "send_batch": "QH203",

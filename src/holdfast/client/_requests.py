@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw
 from psycopg.types.json import Jsonb
 
-from holdfast.wire.requests import MOST_MESSAGES
+from holdfast.wire.requests import MOST_MESSAGES, Config
 from holdfast.wire.routes import ROUTES, Route
 
 from ._calls import given
@@ -26,6 +26,13 @@ from ._explain import CODES, bad_json
 
 NOT_FOR_THE_WIRE = ("alone", "wait")
 IN_A_PATH = re.compile(r"[A-Za-z0-9._:-]{1,200}")
+NAMED: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "queue": ("QH103", "invalid queue name"),
+        "endpoint": ("QH872", "invalid name of an endpoint"),
+        "event-types": ("QH878", "invalid name of an event type"),
+    }
+)
 SHOWN = 200  # characters of a name that is none
 
 encode = msgspec.json.Encoder().encode
@@ -48,7 +55,12 @@ def request(verb: str, arguments: Mapping[str, Any]) -> Request:
     route = ROUTES[verb]
     values = given(verb, {name: value for name, value in arguments.items() if name not in NOT_FOR_THE_WIRE})
     check_max(values.get("max", 1))
-    path = re.sub(r"{(\w+)}", lambda place: in_path(values.pop(place[1])), route.path)
+    noun = route.path.split("/")[2]
+    path = re.sub(
+        r"{(\w+)}",
+        lambda place: in_path(values.pop(place[1]), noun if place[1] == "name" else place[1]),
+        route.path,
+    )
     wait = arguments.get("wait") or 0.0
     return Request(
         method=route.method,
@@ -69,19 +81,20 @@ def event_request(queue: str, options: Mapping[str, Any]) -> Request:
     return Request(method="GET", path=path, query=query, repeatable=True)
 
 
-def in_path(value: Any) -> str:
-    """A part of a path; a name that has no place in one is no queue's."""
+def in_path(value: Any, part: str = "queue") -> str:
+    """A part of a path; a name that has no place in one is nothing's."""
     text = str(value)
-    check_name(text)
+    check_name(text, part)
     return text.replace(".", "%2E") if text in (".", "..") else text
 
 
-def check_name(name: str) -> None:
-    """Refuse what is the name of no queue."""
+def check_name(name: str, part: str = "queue") -> None:
+    """Refuse what is the name of no queue, endpoint or event type."""
     if not IN_A_PATH.fullmatch(name):
+        code, message = NAMED.get(part, NAMED["queue"])
         raise make_error(
-            "QH103",
-            "invalid queue name",
+            code,
+            message,
             f"Got {name[:SHOWN]!r}.",
             "A name has 1 to 200 characters out of A-Z a-z 0-9 . _ : -",
         )
@@ -89,6 +102,8 @@ def check_name(name: str) -> None:
 
 def in_query(value: Any) -> str:
     """A value of a query."""
+    if isinstance(value, list):
+        return ",".join(map(in_query, value))
     plain = on_the_wire("query", value)
     return str(plain).lower() if isinstance(plain, bool) else str(plain)
 
@@ -99,8 +114,10 @@ def content(verb: str, route: Route, values: dict[str, Any], wait: float) -> byt
         return None
     if verb in MESSAGES:
         return encode({"messages": MESSAGES[verb](verb, values)})
-    if "config" in values:
+    if route.body is Config and "config" in values:
         return bytes(on_the_wire(verb, values["config"]))
+    if verb == "publish_batch":
+        check_number(len(values["events"].obj))
     fields = {name: on_the_wire(verb, value) for name, value in values.items()}
     return encode({**fields, "wait": wait} if wait else fields)
 

@@ -28,7 +28,13 @@ SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, which tells nothing
 
-EVENTS = {"ack": "acked", "nack": "nacked", "release": "released", "extend": "extended"}
+EVENTS = {
+    "ack": "acked",
+    "nack": "nacked",
+    "reject": "rejected",
+    "release": "released",
+    "extend": "extended",
+}
 
 
 def shared_folder() -> str | None:

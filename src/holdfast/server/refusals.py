@@ -13,6 +13,7 @@ WITH_QUEUE = ("QH101", "QH103")  # where the path names one
 WITH_BODY = ("QH912", "QH913")
 
 SENDING = "QH106 QH201 QH202 QH203 QH204 QH205 QH206 QH207 QH209 QH210 QH220 QH221 QH222 QH240 QH604"
+PUBLISHING = SENDING.replace("QH106 ", "").replace("QH240 ", "").replace(" QH604", "") + " QH876"
 CLAIMING = "QH207 QH301 QH302 QH602"
 
 # What the engine refuses beside what holds for all; the codes are explained in docs/errors.md.
@@ -36,7 +37,24 @@ OF_VERBS: Mapping[str, str] = MappingProxyType(
         "ack": "QH304 QH602",
         "release": "QH304 QH602",
         "nack": "QH304 QH305 QH602",
+        "reject": "QH304 QH602",
         "extend": "QH302 QH304 QH602",
+        "create_endpoint": "QH102 QH103 QH104 QH310 QH602 QH840 QH871 QH872 QH873 QH874 QH875",
+        "configure_endpoint": "QH104 QH310 QH840 QH870 QH872 QH873 QH874",
+        "rotate_secret": "QH840 QH870 QH872 QH874",
+        "enable_endpoint": "QH870",
+        "disable_endpoint": "QH870",
+        "reset_breaker": "QH870",
+        "endpoint_info": "QH870",
+        "endpoint_health": "QH421 QH870",
+        "endpoint_events": "QH402 QH870",
+        "endpoint_attempts": "QH401 QH402 QH870",
+        "attempts": "QH402",
+        "create_event_type": "QH106 QH877 QH878",
+        "subscribe": "QH870 QH876 QH878",
+        "subscriptions": "QH870 QH876",
+        "publish": PUBLISHING,
+        "publish_batch": PUBLISHING,
         "work": CLAIMING + " QH916",
         "held": "QH602",
         "holders": "QH602",

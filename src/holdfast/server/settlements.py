@@ -34,6 +34,7 @@ OPTIONS = {
     "ack": {},
     "release": {},
     "nack": {"delay": "interval", "error": "text"},
+    "reject": {"error": "text"},
     "extend": {"lease": "interval"},
 }
 

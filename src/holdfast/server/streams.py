@@ -28,7 +28,7 @@ LOOK_SECONDS = 1.0  # how often a stream that is full looks whether something wa
 RETRY_MS = 1_000  # what a client is told to wait before it connects again
 # A lease that has run out holds nothing, though nobody may have swept it yet.
 HOLDERS = b"select id, token from holdfast.holders(%s, %s::bigint[]) where deadline > holdfast.now()"
-ENDING_VERBS = ("ack", "nack", "release")
+ENDING_VERBS = ("ack", "nack", "reject", "release")
 
 Check = Callable[[], Awaitable[None]]
 encode = msgspec.json.Encoder().encode

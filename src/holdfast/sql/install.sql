@@ -12137,7 +12137,7 @@ begin
   end if;
   return false;
 end $$;
-comment on function holdfast.create_event_type is 'Make an event type. schema: JSON Schema of its payloads, which servers and clients check. true: made; false: it was there, the same';
+comment on function holdfast.create_event_type is 'Make an event type. schema: JSON Schema of its payloads, for who writes and reads them; nothing is checked. true: made; false: it was there, the same';
 
 create or replace function holdfast.drop_event_type(name text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
@@ -13169,7 +13169,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'a58d5cd6458761e0d092079d937e0a657dff307fd8d4e8d2c8d20ceab92d223b', false);
+values (0, 'functions', '7824153fb665177954411e935b7edb87c42d97e3cedea71d46d2f8c9b44c4458', false);
 \else
 do $install$
 begin
@@ -13198,7 +13198,7 @@ begin
             (20, '6ebdb59d50bac18e6f6fc2fd9661ba0a16555668e522cd4a1806c04b46805dbb'),
             (21, '565f2b8958ee8c1b237db5b7d888c7d09dad8bfab76283c13b6ade87c08fcf06'),
             (22, '954d21b8304085e64881f76495b356065f9b8b77ad4361c17aef5386919bca12'),
-            (0, 'a58d5cd6458761e0d092079d937e0a657dff307fd8d4e8d2c8d20ceab92d223b')
+            (0, '7824153fb665177954411e935b7edb87c42d97e3cedea71d46d2f8c9b44c4458')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

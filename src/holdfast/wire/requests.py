@@ -110,6 +110,15 @@ class Nack(Body, kw_only=True):
     strict: bool = False
 
 
+class Reject(Body, kw_only=True):
+    """What failed for good, and why."""
+
+    token: Id
+    ids: Ids | None = None
+    error: Annotated[str, Meta(max_length=100_000, pattern=ANY_BUT_NUL)] | None = None
+    strict: bool = False
+
+
 class Extend(Body, kw_only=True):
     """What to hold longer."""
 
@@ -351,6 +360,94 @@ class Login(Body, kw_only=True):
 
     username: str = ""
     password: Annotated[str, Meta(min_length=1, max_length=1_000)]
+
+
+class CreateEndpoint(Body, kw_only=True):
+    """Where to deliver to, and how; and the messages of which queue."""
+
+    config: Config
+    queue: Text | None = None
+
+
+class RotateSecret(Body, kw_only=True):
+    """The secret to sign with, or a new one; and how long the old ones sign too."""
+
+    secret: Annotated[str, Meta(pattern=ANY_BUT_NUL, max_length=200)] | None = None
+    overlap: Duration | None = None
+
+
+class DisableEndpoint(Body, kw_only=True):
+    """Why."""
+
+    reason: Annotated[str, Meta(pattern=ANY_BUT_NUL, max_length=10_000)] | None = None
+
+
+class DropEndpoint(Body, kw_only=True):
+    """Whether its queue goes too, with the messages in it."""
+
+    with_queue: bool = False
+
+
+class Health(Body, kw_only=True):
+    """Of which endpoint, and for how long back."""
+
+    endpoint: Word | None = None
+    window: Duration | None = None
+
+
+class EndpointAttempts(Body, kw_only=True):
+    """Which attempts to look at."""
+
+    outcomes: Word | None = None
+    limit: Limited | None = None
+    until: Instant | None = None
+
+
+class CreateEventType(Body, kw_only=True):
+    """What it means, and what its payloads look like."""
+
+    description: Word | None = None
+    schema: Definition | UnsetType = UNSET
+
+
+class Subscribe(Body, kw_only=True):
+    """Who gets which events."""
+
+    event_type: Word
+    endpoint: Word
+    filter: dict[str, Any] | None = None
+
+
+class Subscriptions(Body, kw_only=True):
+    """To which type, of which endpoint."""
+
+    event_type: Word | None = None
+    endpoint: Word | None = None
+
+
+class NewEvent(Body, kw_only=True):
+    """An event to publish; what is left out is up to the queues that get it."""
+
+    event_type: Word
+    payload: Raw
+    headers: dict[str, Raw] | None = None
+    priority: Annotated[int, whole(0, 10)] | None = None
+    delay: Duration | None = None
+    deliver_at: Instant | None = None
+    ttl: Duration | None = None
+    expires_at: Instant | None = None
+    correlation_id: UUID | None = None
+    tag: Text | None = None
+    max_deliveries: Annotated[int, whole(0, 1_000)] | None = None
+    ordering_key: Text | None = None
+    key: Text | None = None
+    idempotency_key: Text | None = None
+
+
+class PublishBatch(Body):
+    """Events to publish, all or none."""
+
+    events: Annotated[list[NewEvent], Meta(max_length=MOST_MESSAGES)]
 
 
 class Nothing(Body):

@@ -16,16 +16,22 @@ from uuid import UUID
 from holdfast.client import (
     Allowance,
     ApiKey,
+    Attempt,
     BlockedKey,
     Claim,
     Delivery,
+    EndpointEvent,
+    EndpointHealth,
+    EndpointInfo,
     Entry,
+    EventType,
     Finding,
     Holder,
     Lease,
     LogStats,
     NewKey,
     PipelineRun,
+    Published,
     Purged,
     QueueInfo,
     QueueSchema,
@@ -34,11 +40,13 @@ from holdfast.client import (
     Redriven,
     Replayed,
     Rollup,
+    RotatedSecret,
     Sample,
     SchemaFinding,
     ServiceInfo,
     ServiceQueue,
     Settlement,
+    Subscription,
 )
 from holdfast.client._types import Id
 
@@ -50,6 +58,9 @@ MESSAGES = QUEUE + "/messages"
 RECORDS = QUEUE + "/records"
 SCHEMA = QUEUE + "/schema"
 ELSEWHERE = "/v1/services/{service}/queues"
+ENDPOINT = "/v1/endpoints/{endpoint}"
+SUBSCRIPTIONS = "/v1/subscriptions"
+EVENT_TYPE = "/v1/event-types/{name}"
 
 DELIVERIES = Listing("messages", Delivery)
 ENTRIES = Listing("messages", Entry)
@@ -57,6 +68,8 @@ SETTLED = Single(Settlement)
 SENT = Field("Sent", "ids", list[Id])
 DISCARDED = Field("Discarded", "ids", list[Id])
 CHANGED = Field("Changed", "changed", bool)
+ATTEMPTS = Listing("attempts", Attempt)
+PUBLISHED = Listing("messages", Published)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +133,7 @@ ROUTES: Mapping[str, Route] = MappingProxyType(
         "ack": settle(QUEUE + "/ack", requests.Settle),
         "release": settle(QUEUE + "/release", requests.Settle),
         "nack": settle(QUEUE + "/nack", requests.Nack),
+        "reject": settle(QUEUE + "/reject", requests.Reject),
         "extend": settle(QUEUE + "/extend", requests.Extend),
         "held": get(QUEUE + "/held", DELIVERIES, requests.Held),
         # Not GET: thousands of ids are too many for a path.
@@ -177,6 +191,34 @@ ROUTES: Mapping[str, Route] = MappingProxyType(
             repeatable=True,
         ),
         "retry_service_queue": post(ELSEWHERE + "/{name}/retry", Single(ServiceQueue), status=202),
+        # Webhooks
+        "create_endpoint": change(
+            "PUT", ENDPOINT, Field("EndpointCreated", "created", bool), requests.CreateEndpoint
+        ),
+        "configure_endpoint": change("PATCH", ENDPOINT, Document(), requests.Config),
+        "drop_endpoint": change(
+            "DELETE", ENDPOINT, Field("EndpointDropped", "dropped", bool), query=requests.DropEndpoint
+        ),
+        "rotate_secret": post(ENDPOINT + "/rotate-secret", Single(RotatedSecret), requests.RotateSecret),
+        "enable_endpoint": change("POST", ENDPOINT + "/enable", CHANGED),
+        "disable_endpoint": change("POST", ENDPOINT + "/disable", CHANGED, requests.DisableEndpoint),
+        "reset_breaker": change("POST", ENDPOINT + "/reset-breaker", CHANGED),
+        "endpoints": get("/v1/endpoints", Listing("endpoints", EndpointInfo)),
+        "endpoint_info": get(ENDPOINT, Single(EndpointInfo)),
+        "endpoint_health": get("/v1/endpoint-health", Listing("endpoints", EndpointHealth), requests.Health),
+        "endpoint_events": get(ENDPOINT + "/events", Listing("events", EndpointEvent), requests.Limit),
+        "endpoint_attempts": get(ENDPOINT + "/attempts", ATTEMPTS, requests.EndpointAttempts),
+        "attempts": get(MESSAGES + "/{id}/attempts", ATTEMPTS, requests.Limit),
+        "create_event_type": change(
+            "PUT", EVENT_TYPE, Field("EventTypeCreated", "created", bool), requests.CreateEventType
+        ),
+        "drop_event_type": change("DELETE", EVENT_TYPE, Field("EventTypeDropped", "dropped", bool)),
+        "event_types": get("/v1/event-types", Listing("event_types", EventType)),
+        "subscribe": post(SUBSCRIPTIONS, Field("Subscribed", "id", Id), requests.Subscribe, repeatable=True),
+        "unsubscribe": change("DELETE", SUBSCRIPTIONS + "/{id}", Field("Unsubscribed", "ended", bool)),
+        "subscriptions": get(SUBSCRIPTIONS, Listing("subscriptions", Subscription), requests.Subscriptions),
+        "publish": post("/v1/publish", PUBLISHED, requests.NewEvent, status=201),
+        "publish_batch": post("/v1/publish/batch", PUBLISHED, requests.PublishBatch, status=201),
         # Operations
         "now": get("/v1/now", Field("Now", "now", datetime)),
         "sweep": post(QUEUE + "/sweep", Field("Swept", "freed", int)),

@@ -15,6 +15,7 @@ from holdfast.client._async.bulk import async_chunks
 from holdfast.client._async.verbs import AsyncVerbs
 from holdfast.client._bulk import COPY_ROWS, Tally
 from holdfast.client._concurrency import AsyncDeliveries, AsyncMessages
+from holdfast.client._endpoints import RotatedSecret
 from holdfast.client._json import reader
 from holdfast.client._keys import NewKey
 from holdfast.client._types import Delivery, Duration
@@ -154,6 +155,17 @@ class AsyncHttpHoldfast(AsyncVerbs):
     async def listen(self, queue: str, patience: Duration | None = None) -> str:
         """Refused: LISTEN needs a connection to the database; claims wait by themselves."""
         raise RuntimeError(NO_CONNECTION.format(verb="listen"))
+
+    def _sealed_config(self, endpoint: str, config: Any) -> Any:
+        """Over HTTP the server seals."""
+        return config
+
+    async def _rotate(self, endpoint: str, secret: str | None, overlap: Duration | None) -> RotatedSecret:
+        """Over HTTP the server makes the secret, and seals it."""
+        made = await self._records(
+            RotatedSecret, "rotate_secret", endpoint=endpoint, secret=secret, overlap=overlap
+        )
+        return made[0]
 
     async def _make_key(self, verb: str, **arguments: Any) -> NewKey:
         """Over HTTP the server makes the secret, and answers with it."""

@@ -17,6 +17,7 @@ from holdfast.client._answers import read_answer, read_delivery, read_refusal
 from holdfast.client._async.session import Reader
 from holdfast.client._concurrency import AsyncDeliveries
 from holdfast.client._errors import (
+    EndpointNotFoundError,
     MessageNotFoundError,
     NoSchemaError,
     OutcomeUnknownError,
@@ -72,6 +73,10 @@ class AsyncHttpSession:
         try:
             return cast("list[D]", await self._call(verb, arguments))
         except (MessageNotFoundError, NoSchemaError):
+            return []
+        except EndpointNotFoundError:
+            if verb != "endpoint_info":
+                raise
             return []
 
     async def value(self, kind: type[T], verb: str, arguments: Mapping[str, Any]) -> T:

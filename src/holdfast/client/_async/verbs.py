@@ -8,8 +8,10 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.client._arguments import several
+from holdfast.client._async.endpoints import AsyncEndpointVerbs
 from holdfast.client._async.keys import AsyncKeyVerbs
 from holdfast.client._async.logs import AsyncLogVerbs
+from holdfast.client._async.publishing import AsyncEventVerbs
 from holdfast.client._async.schemas import AsyncSchemaVerbs
 from holdfast.client._async.services import AsyncServiceVerbs
 from holdfast.client._bulk import as_object, new_message
@@ -37,7 +39,14 @@ from holdfast.client._types import (
 
 
 @unqualified
-class AsyncVerbs(AsyncLogVerbs, AsyncKeyVerbs, AsyncSchemaVerbs, AsyncServiceVerbs):
+class AsyncVerbs(
+    AsyncLogVerbs,
+    AsyncKeyVerbs,
+    AsyncSchemaVerbs,
+    AsyncServiceVerbs,
+    AsyncEndpointVerbs,
+    AsyncEventVerbs,
+):
     """What can be done with queues and messages, over some session."""
 
     # Queues
@@ -225,6 +234,18 @@ class AsyncVerbs(AsyncLogVerbs, AsyncKeyVerbs, AsyncSchemaVerbs, AsyncServiceVer
         return await self._settle(
             "nack", queue=queue, token=token, ids=ids, delay=delay, error=error, strict=strict
         )
+
+    async def reject(
+        self,
+        queue: str,
+        token: int,
+        ids: Iterable[int] | None = None,
+        *,
+        error: str | None = None,
+        strict: bool = False,
+    ) -> Settlement:
+        """Failed for good: move to the dead letters, whatever deliveries are left."""
+        return await self._settle("reject", queue=queue, token=token, ids=ids, error=error, strict=strict)
 
     async def release(
         self, queue: str, token: int, ids: Iterable[int] | None = None, *, strict: bool = False

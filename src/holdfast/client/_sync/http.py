@@ -14,6 +14,7 @@ from uuid import UUID
 from holdfast.client._arguments import seconds, text
 from holdfast.client._bulk import COPY_ROWS, Tally
 from holdfast.client._concurrency import Deliveries, Messages
+from holdfast.client._endpoints import RotatedSecret
 from holdfast.client._json import reader
 from holdfast.client._keys import NewKey
 from holdfast.client._sync.bulk import chunks
@@ -155,6 +156,17 @@ class HttpHoldfast(Verbs):
     def listen(self, queue: str, patience: Duration | None = None) -> str:
         """Refused: LISTEN needs a connection to the database; claims wait by themselves."""
         raise RuntimeError(NO_CONNECTION.format(verb="listen"))
+
+    def _sealed_config(self, endpoint: str, config: Any) -> Any:
+        """Over HTTP the server seals."""
+        return config
+
+    def _rotate(self, endpoint: str, secret: str | None, overlap: Duration | None) -> RotatedSecret:
+        """Over HTTP the server makes the secret, and seals it."""
+        made = self._records(
+            RotatedSecret, "rotate_secret", endpoint=endpoint, secret=secret, overlap=overlap
+        )
+        return made[0]
 
     def _make_key(self, verb: str, **arguments: Any) -> NewKey:
         """Over HTTP the server makes the secret, and answers with it."""

@@ -17,6 +17,7 @@ import httpx
 from holdfast.client._answers import read_answer, read_delivery, read_refusal
 from holdfast.client._concurrency import Deliveries
 from holdfast.client._errors import (
+    EndpointNotFoundError,
     MessageNotFoundError,
     NoSchemaError,
     OutcomeUnknownError,
@@ -73,6 +74,10 @@ class HttpSession:
         try:
             return cast("list[D]", self._call(verb, arguments))
         except (MessageNotFoundError, NoSchemaError):
+            return []
+        except EndpointNotFoundError:
+            if verb != "endpoint_info":
+                raise
             return []
 
     def value(self, kind: type[T], verb: str, arguments: Mapping[str, Any]) -> T:

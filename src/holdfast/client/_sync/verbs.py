@@ -11,8 +11,10 @@ from uuid import UUID
 from holdfast.client._arguments import several
 from holdfast.client._bulk import as_object, new_message
 from holdfast.client._calls import unqualified
+from holdfast.client._sync.endpoints import EndpointVerbs
 from holdfast.client._sync.keys import KeyVerbs
 from holdfast.client._sync.logs import LogVerbs
+from holdfast.client._sync.publishing import EventVerbs
 from holdfast.client._sync.schemas import SchemaVerbs
 from holdfast.client._sync.services import ServiceVerbs
 from holdfast.client._types import (
@@ -38,7 +40,14 @@ from holdfast.client._types import (
 
 
 @unqualified
-class Verbs(LogVerbs, KeyVerbs, SchemaVerbs, ServiceVerbs):
+class Verbs(
+    LogVerbs,
+    KeyVerbs,
+    SchemaVerbs,
+    ServiceVerbs,
+    EndpointVerbs,
+    EventVerbs,
+):
     """What can be done with queues and messages, over some session."""
 
     # Queues
@@ -226,6 +235,18 @@ class Verbs(LogVerbs, KeyVerbs, SchemaVerbs, ServiceVerbs):
         return self._settle(
             "nack", queue=queue, token=token, ids=ids, delay=delay, error=error, strict=strict
         )
+
+    def reject(
+        self,
+        queue: str,
+        token: int,
+        ids: Iterable[int] | None = None,
+        *,
+        error: str | None = None,
+        strict: bool = False,
+    ) -> Settlement:
+        """Failed for good: move to the dead letters, whatever deliveries are left."""
+        return self._settle("reject", queue=queue, token=token, ids=ids, error=error, strict=strict)
 
     def release(
         self, queue: str, token: int, ids: Iterable[int] | None = None, *, strict: bool = False

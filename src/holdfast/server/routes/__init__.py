@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from . import claims, documents, keys, logins, logs, messages, operations, queues, reports, schemas, services
+from . import (
+    claims,
+    documents,
+    endpoints,
+    events,
+    keys,
+    logins,
+    logs,
+    messages,
+    operations,
+    queues,
+    reports,
+    schemas,
+    services,
+)
 
 BOOKS = (
     queues.book,
@@ -11,6 +25,8 @@ BOOKS = (
     reports.book,
     schemas.book,
     logs.book,
+    endpoints.book,
+    events.book,
     keys.book,
     logins.book,
     services.book,

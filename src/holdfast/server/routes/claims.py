@@ -107,13 +107,21 @@ async def nack(call: Call[wire.Nack]) -> object:
 
 
 @book.verb(CONSUME)
+async def reject(call: Call[wire.Reject]) -> object:
+    """Failed for good: move to the dead letters, whatever deliveries are left."""
+    return await settled(call, "reject", call.asked.error)
+
+
+@book.verb(CONSUME)
 async def extend(call: Call[wire.Extend]) -> object:
     """Hold messages longer: the lease counts from now."""
     return await settled(call, "extend", span(call.asked.lease, "lease"))
 
 
 async def settled(
-    call: Call[wire.Settle] | Call[wire.Nack] | Call[wire.Extend], verb: str, *options: timedelta | str | None
+    call: Call[wire.Settle] | Call[wire.Nack] | Call[wire.Reject] | Call[wire.Extend],
+    verb: str,
+    *options: timedelta | str | None,
 ) -> Settlement:
     """One settlement."""
     asked = call.asked

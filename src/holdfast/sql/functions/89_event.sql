@@ -56,7 +56,7 @@ begin
   end if;
   return false;
 end $$;
-comment on function holdfast.create_event_type is 'Make an event type. schema: JSON Schema of its payloads, which servers and clients check. true: made; false: it was there, the same';
+comment on function holdfast.create_event_type is 'Make an event type. schema: JSON Schema of its payloads, for who writes and reads them; nothing is checked. true: made; false: it was there, the same';
 
 create or replace function holdfast.drop_event_type(name text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
