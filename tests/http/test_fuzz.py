@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
@@ -83,6 +84,14 @@ class Target:
     def _send(self, case: Case[Any]) -> Response:
         headers = {"Authorization": f"Bearer {self._key}"}
         return case.call(base_url=self._caller.address, headers=headers, timeout=PATIENCE)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def secret_key() -> Iterator[None]:
+    """The key that secrets are sealed with: without one, 503 would be right."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_SECRET_KEY", b64encode(b"k" * 32).decode())
+        yield
 
 
 @pytest.fixture(scope="module")
