@@ -608,6 +608,24 @@ def test_a_task_that_fails_says_why_and_has_sent_nothing(
     assert holdfast.claim(name) == []
 
 
+@pins(18, 22)
+def test_a_batch_that_does_not_fit_the_schema_of_its_queue_fails_as_a_whole(
+    foundrydb: FoundryDb, holdfast: Holdfast, name: str
+) -> None:
+    foundrydb.opened(name)
+    holdfast.set_schema(name, {"type": "object", "required": ["id"]})
+    fits, misfits = {"payload": {"id": 1}}, {"payload": {"no": 1}}
+    path = f"/{name}/messages"
+
+    failed = foundrydb.end(path, foundrydb.ask(name, fits, misfits))
+    sent = foundrydb.result(path, foundrydb.ask(name, fits))["message_ids"]
+
+    assert failed.status_code == 422
+    assert "schema" in failed.json()["error"]
+    assert "messages[1]" in failed.json()["error"]
+    assert [delivery.id for delivery in holdfast.claim(name, 10)] == sent
+
+
 @pins(22)
 def test_a_task_that_has_to_be_tried_again_says_why_and_is_done_in_the_end(
     foundrydb: FoundryDb, holdfast: Holdfast, name: str

@@ -170,7 +170,9 @@ class Agent:
 def told(error: BaseException) -> str:
     """What an error says, with what can be done about it."""
     if isinstance(error, HoldfastError):
-        return " ".join(filter(None, [f"{error.message} [{error.code}].", error.detail, error.hint]))
+        # Functions are for those who speak SQL, and this is told at every door.
+        hint = None if "holdfast." in (error.hint or "") else error.hint
+        return " ".join(filter(None, [f"{error.message} [{error.code}].", error.detail, hint]))
     if isinstance(error, TimeoutError):
         return "the service did not answer in time"
     return said(error)

@@ -11,6 +11,9 @@ import msgspec
 from psycopg import AsyncConnection
 
 from holdfast.client._errors import HoldfastError, QueueExistsError
+from holdfast.client._queue_schema import LOOK, InForce
+from holdfast.client._schema_rules import counted
+from holdfast.schemas.judge import misfit, mismatch
 
 from .target import Target
 from .tasks import Task
@@ -23,7 +26,7 @@ FIND = "select config #>> '{annotations,service,queue}', config -> 'dead_letter'
 CREATE = "select mdb_queue.create_queue(%s, %s, %s, %s)"
 CONFIGURE = "select holdfast.configure_queue(%s, %s::jsonb)"
 DROP = "select holdfast.drop_queue(%s)"
-SEND = "select ids from holdfast.send_once(%s, %s::jsonb, %s, %s)"
+SEND = "select ids, deduped from holdfast.send_once(%s, %s::jsonb, %s, %s)"
 SWEEP = "select holdfast.sweep(%s)"
 STATS = """
 select ready, in_flight, dead, case when ready > 0 then extract(epoch from oldest_age)::float8 end
@@ -118,9 +121,24 @@ async def enqueue(target: Target, task: Task, sure: Sure) -> str | None:
     async with target.transaction() as connection:
         await refuse_others(connection, task)
         sent = await connection.execute(SEND, [task.queue, batch, f"task:{task.id}", ONCE])
-        row = await sent.fetchone()
+        ids, deduped = await sent.fetchone() or ([], False)
+        if not deduped:  # what was sent before is sent, whatever the schema says by now
+            await refuse_misfits(connection, task, [bytes(message["payload"]) for message in messages])
         await sure()
-    return json.dumps({"message_ids": row[0] if row else []})
+    return json.dumps({"message_ids": ids})
+
+
+async def refuse_misfits(connection: AsyncConnection[Any], task: Task, payloads: list[bytes]) -> None:
+    """What does not fit the schema that the queue has there; then nothing is sent."""
+    found = await (await connection.execute(LOOK, [task.queue])).fetchone()
+    if found is None:
+        return
+    version, kind, definition, compatibility = found
+    schema = InForce(version=version, kind=kind, definition=definition, compatibility=compatibility)
+    for nth, payload in counted(payloads):
+        wrong = misfit(schema, payload, with_body=False)
+        if wrong is not None:
+            raise mismatch(schema, wrong, nth)
 
 
 async def stats(target: Target, task: Task, sure: Sure) -> str | None:
