@@ -184,6 +184,7 @@ GOOD = {"payload": 1}
         ("x", "messages", ""),
         ([GOOD, 5], "messages[1]", ""),
         ([GOOD, {}], "payload", "messages[1]"),
+        ([GOOD, {"payload": None}], "payload", "messages[1]"),
         ([GOOD, {"payload": 1, "delay_seconds": -1}], "messages[1].delay_seconds", ""),
         ([GOOD, {"payload": 1, "delay_seconds": 43_201}], "messages[1].delay_seconds", ""),
         ([GOOD, {"payload": 1, "delay_seconds": 2**70}], "messages[1].delay_seconds", ""),

@@ -268,6 +268,7 @@ def test_bad_messages_are_refused_and_nothing_is_sent(shop: Shop) -> None:
 
     assert shop.messages() == []
     assert shop.count(insert, shop.queue, fitting, 100) == 1
+    assert shop.count(insert, shop.queue, Jsonb(None), 100) == 1
     assert shop.rows(ENQUEUE, "nowhere", Jsonb(1), 0) == []
 
 
