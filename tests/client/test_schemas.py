@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from holdfast import AsyncHoldfast, Holdfast, PayloadMismatchError
-from holdfast.client import _queue_schema
+from holdfast.client import _rules
 from tests.waiting import eventually
 
 SET = "select holdfast.set_schema('q', %s::jsonb)"
@@ -25,7 +25,7 @@ SET = "select holdfast.set_schema('q', %s::jsonb)"
 @pytest.fixture
 def forever(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is known does not grow old."""
-    monkeypatch.setattr(_queue_schema, "FRESH_SECONDS", 1e9)
+    monkeypatch.setattr(_rules, "FRESH_SECONDS", 1e9)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_what_is_known_grows_old(
     with Holdfast(database_url, listen=False) as client:
         assert takes(client, 1)
         conn.execute(SET, ["false"])
-        monkeypatch.setattr(_queue_schema, "FRESH_SECONDS", -1.0)
+        monkeypatch.setattr(_rules, "FRESH_SECONDS", -1.0)
         assert not takes(client, 1)
 
 

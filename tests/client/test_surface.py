@@ -34,6 +34,7 @@ from holdfast import (
     Redriven,
     Rollup,
     Sample,
+    SealKey,
     ServiceInfo,
     ServiceQueue,
     ServiceTask,
@@ -69,6 +70,8 @@ FOR_SERVERS_ONLY |= {"queue_info"}
 # And number, find and send once for programs that know another API.
 # Rows are for statements of SQL, and for those who offer them.
 FOR_SERVERS_ONLY |= {"hold", "take", "bury_spent"}
+# What a client asks before it sends.
+FOR_SERVERS_ONLY |= {"sealing"}
 FOR_SERVERS_ONLY |= {"base_id", "extent", "find_tagged", "send_once"}
 # And look for messages by what those programs know of them, and tidy up as they do.
 FOR_SERVERS_ONLY |= {"whereabouts", "contents", "outcomes", "forget", "expire"}
@@ -151,6 +154,7 @@ def test_arguments_without_a_default_are_those_that_may_not_be_none(conn: psycop
         (Allowance, "select * from holdfast.take_rate('a', 1)"),
         (ApiKey, "select * from holdfast.keys()"),
         (QueueSchema, "select * from holdfast.queue_schema('q')"),
+        (SealKey, "select * from holdfast.seal_keys('q')"),
         (EndpointInfo, "select * from holdfast.endpoints()"),
         (EndpointHealth, "select * from holdfast.endpoint_health()"),
         (EndpointEvent, "select * from holdfast.endpoint_events('e')"),

@@ -6,12 +6,14 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast import AsyncHoldfast
+from holdfast import AsyncHoldfast, seal
+from tests.seals.plainly import pair
 
 Scenario = Callable[[AsyncHoldfast, str], Awaitable[Any]]
 
 SOON = datetime(2040, 1, 1, tzinfo=UTC)
 LONG = "x" * 201
+KEYS, OTHER_KEYS = pair(), pair()
 
 
 async def ack_twice_strictly(client: AsyncHoldfast, queue: str) -> None:
@@ -66,6 +68,11 @@ async def narrow_a_schema(client: AsyncHoldfast, queue: str) -> None:
     await client.set_schema(queue, {"type": "string"})
 
 
+async def send_what_another_key_opens(client: AsyncHoldfast, queue: str) -> None:
+    await client.set_seal_key(queue, KEYS.public)
+    await client.send(queue, body=seal(queue, 1, public_key=OTHER_KEYS.public))
+
+
 async def drop_one_that_is_not_empty(client: AsyncHoldfast, queue: str) -> None:
     await client.send(queue, 1)
     await client.drop_queue(queue, if_empty=True)
@@ -98,6 +105,7 @@ SCENARIOS: dict[str, Scenario] = {
     "QH107": lambda client, queue: client.set_schema(queue, {}, expected_version=7),
     "QH108": narrow_a_schema,
     "QH109": drop_one_that_is_not_empty,
+    "QH110": lambda client, queue: client.set_seal_key(queue, "none"),
     "QH201": lambda client, queue: client.send(queue, "x" * 1_100_000),
     "QH202": lambda client, queue: client.send(queue, 1, headers={"x": "y" * 70_000}),
     "QH203": lambda client, queue: client.send(queue, 1, body=b"1"),
@@ -112,6 +120,7 @@ SCENARIOS: dict[str, Scenario] = {
     "QH221": lambda client, queue: client.send(queue, 1, ordering_key="a"),
     "QH222": same_key_another_payload,
     "QH240": send_what_does_not_fit,
+    "QH241": send_what_another_key_opens,
     "QH301": lambda client, queue: client.claim(queue, 0),
     "QH302": lambda client, queue: client.claim(queue, lease=0.01),
     "QH304": ack_twice_strictly,

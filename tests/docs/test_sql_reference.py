@@ -40,6 +40,7 @@ TYPES = (
     "attempt_info",
     "published",
     "subscription_info",
+    "seal_key_info",
     "service_grant",
     "service_info",
     "service_queue_info",

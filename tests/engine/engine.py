@@ -28,6 +28,7 @@ select (select coalesce(jsonb_agg(to_jsonb(q) order by to_jsonb(q)), '[]') from 
        (select coalesce(jsonb_agg(to_jsonb(k) order by to_jsonb(k)), '[]') from holdfast.api_key k),
        (select coalesce(jsonb_agg(to_jsonb(l) order by to_jsonb(l)), '[]') from holdfast.api_login l),
        (select coalesce(jsonb_agg(to_jsonb(s) order by to_jsonb(s)), '[]') from holdfast.schema_version s),
+       (select coalesce(jsonb_agg(to_jsonb(k) order by to_jsonb(k)), '[]') from holdfast.seal_key k),
        (select coalesce(jsonb_agg(to_jsonb(r) order by to_jsonb(r)), '[]') from holdfast.pipeline_run r),
        (select coalesce(jsonb_agg(to_jsonb(s) order by to_jsonb(s)), '[]') from holdfast.service s),
        (select coalesce(jsonb_agg(to_jsonb(q) order by to_jsonb(q)), '[]') from holdfast.service_queue q),

@@ -18,6 +18,7 @@ import pytest
 
 from tests.engine.conftest import Open
 from tests.engine.engine import Engine
+from tests.seals.plainly import pair
 
 Action = Callable[[Engine], Any]
 
@@ -43,6 +44,7 @@ def configure(**config: Any) -> Action:
 CHANGES: dict[str, tuple[Action, str]] = {
     "create": (lambda engine: engine.create("other"), "other"),
     "configure": (configure(claim_window="1 s"), "q"),
+    "seal key": (lambda engine: engine.value("set_seal_key", queue="q", public_key=pair().public), "q"),
     "pause": (lambda engine: engine.value("pause_queue", queue="q"), "q"),
     "drop": (lambda engine: engine.value("drop_queue", queue="q"), "q"),
     "notify off": (configure(notify=False), "q"),

@@ -20,13 +20,17 @@ import pytest
 from psycopg.types.json import Jsonb
 
 import holdfast
+from holdfast import seal
 from holdfast.client._errors import ERRORS, RequestError
 from tests.engine.engine import T0, Engine
+from tests.seals.plainly import pair
 
 Scenario = Callable[[Engine], Any]
 SQL = Path(holdfast.__file__).parent / "sql"
+KEY = pair().public
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "errors.md"
-RAISED_BY_CLIENTS = {"QH108", "QH240", "QH501", "QH502", "QH503", "QH504", "QH840", "QH841", "QH853"}
+RAISED_BY_CLIENTS = {"QH108", "QH240", "QH242", "QH243", "QH501", "QH502", "QH503", "QH504"}
+RAISED_BY_CLIENTS |= {"QH840", "QH841", "QH853"}
 # tests/http/test_refusals.py has a scenario for each of them.
 RAISED_BY_SERVERS = {code for code, kind in ERRORS.items() if issubclass(kind, RequestError)}
 
@@ -378,6 +382,26 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH101", "drop", call("drop_schema", queue="nowhere")),
     ("QH101", "in force", call("queue_schema", queue="nowhere")),
     ("QH101", "versions", call("schema_versions", queue="nowhere")),
+    ("QH110", "null", call("set_seal_key", public_key=None)),
+    ("QH110", "text", call("set_seal_key", public_key="key")),
+    ("QH110", "weak", call("set_seal_key", public_key=pair("rsa", bits=1024).public)),
+    ("QH110", "private", call("set_seal_key", public_key=pair().private.decode())),
+    ("QH101", "seal key", call("set_seal_key", queue="nowhere", public_key=KEY)),
+    ("QH101", "seal keys", call("seal_keys", queue="nowhere")),
+    ("QH101", "sealing", call("sealing", queue="nowhere")),
+    ("QH101", "drop seal key", call("drop_seal_key", queue="nowhere", key_id="")),
+    ("QH241", "send", call("send", queue="sealed", payload=Jsonb(1))),
+    ("QH241", "nothing", call("send", queue="sealed")),
+    ("QH241", "another key", call("send", queue="sealed", body=seal("sealed", 1, public_key=pair().public))),
+    ("QH241", "no envelope", call("send", queue="sealed", body=b"HFE1")),
+    ("QH241", "no length", call("send", queue="sealed", body=b"HFE1\xff\xff" + b"x" * 99)),
+    ("QH241", "no json", call("send", queue="sealed", body=b"HFE1\0\2{" + b"x" * 99)),
+    ("QH241", "no text", call("send", queue="sealed", body=b"HFE1\0\2\xff\0" + b"x" * 99)),
+    ("QH241", "no object", call("send", queue="sealed", body=b"HFE1\0\1" + b"1" * 99)),
+    ("QH241", "batch", call("send_batch", queue="sealed", payloads=[Jsonb(1)])),
+    ("QH241", "under a key", call("send", queue="sealed", payload=Jsonb(1), idempotency_key="a")),
+    ("QH241", "many", call("send_many", queue="sealed", messages=Jsonb([{"payload": 1}]))),
+    ("QH241", "inbox", inserted("queue, payload", "'sealed', '1'")),
     ("QH901", "no name", new_key(name="")),
     ("QH901", "null", new_key(name=None)),
     ("QH901", "spaces", new_key(name="  ")),
@@ -440,6 +464,8 @@ def furnished(refusing: Engine) -> Engine:
     refusing.claim_one(queue="strict")
     refusing.conn.execute("update holdfast.lease set token = 9 where token <> 7")
     refusing.create("kept", keep=["discarded"])
+    refusing.create("sealed")
+    refusing.value("set_seal_key", queue="sealed", public_key=KEY)
     refusing.value("discard", queue="kept", ids=[refusing.send(1, queue="kept")])
     for lake in LAKES:
         refusing.conn.execute("insert into holdfast.lake values (%s, 'x', holdfast.now())", [lake])

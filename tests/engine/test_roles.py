@@ -20,6 +20,7 @@ from psycopg.types.json import Jsonb
 from tests.engine.engine import T0, Engine
 from tests.engine.test_catalog import SIGNATURES
 from tests.fix_database import fresh_database
+from tests.seals.plainly import pair
 
 Conn = psycopg.Connection[Any]
 
@@ -46,6 +47,8 @@ VERBS: dict[str, set[str]] = {
         "publish",
         "publish_batch",
         "event_types",
+        "seal_keys",
+        "sealing",
     },
     "holdfast_consumer": {
         "claim",
@@ -93,6 +96,7 @@ VERBS: dict[str, set[str]] = {
         "record_attempts",
         "attempts",
         "endpoint_attempts",
+        "seal_keys",
     },
     "holdfast_monitor": {
         "queue_stats",
@@ -118,6 +122,7 @@ VERBS: dict[str, set[str]] = {
         "endpoint_events",
         "event_types",
         "subscriptions",
+        "seal_keys",
     },
     "holdfast_admin": set(SIGNATURES),
     "nobody": set(),
@@ -153,6 +158,7 @@ CALLS: dict[str, str] = {
     "drop_queue": "'none'",
     "drop_schedule": "'jobs.none'",
     "drop_schema": "'q'",
+    "drop_seal_key": "'q', 'none'",
     "drop_staged": "'a'",
     "end_run": "1, 'done'",
     "expire": "'q'",
@@ -217,9 +223,12 @@ CALLS: dict[str, str] = {
     "send_staged": "'q', 'w', '{}', 0",
     "schedules": "",
     "schema_versions": "'q'",
+    "seal_keys": "'q'",
+    "sealing": "'q'",
     "set_clock": "'2030-01-01Z'",
     "set_schedule": "'jobs.tidy', '* * * * *', '2030-01-01Z'",
     "set_schema": "'q', '{}'",
+    "set_seal_key": f"'q', '{pair().public}'",
     "sweep": "'q'",
     "take": "'rows', '{}'",
     "take_rate": "'a', 1",

@@ -49,7 +49,7 @@ truncate holdfast.message, holdfast.lease, holdfast.gap, holdfast.boot, holdfast
   holdfast.sample, holdfast.rollup, holdfast.probe, holdfast.log, holdfast.tombstone, holdfast.limiter,
   holdfast.archive, holdfast.stage, holdfast.staged, holdfast.write, holdfast.lane, holdfast.queue,
   holdfast.receipt, holdfast.defaults, holdfast.pipeline_run, holdfast.lake, holdfast.lake_batch,
-  holdfast.schedule, holdfast.migration
+  holdfast.schedule, holdfast.seal_key, holdfast.seal_secret, holdfast.migration
 """
 
 

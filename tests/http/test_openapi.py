@@ -29,6 +29,7 @@ BODIES = [endpoint for endpoint in TOLD if endpoint.body is not None]
 NEVER_ANSWERED = {
     *("QH208", "QH230", "QH231", "QH232", "QH303"),
     *("QH501", "QH502", "QH503", "QH504"),
+    *("QH242", "QH243"),  # where messages are opened
     *("QH801", "QH802", "QH810", "QH811"),
     *("QH830", "QH831"),  # of dialects only
     *("QH841", "QH853"),  # where services are connected to

@@ -33,10 +33,12 @@ ALLOWED: dict[str, set[str]] = {
     "admin": {"configure_defaults", "configure_queue", "create_key", "create_queue", "discard", "discard_key"}
     | {"discard_one", "drop_queue", "keys", "log_delete", "maintain", "pause_queue", "purge", "redrive"}
     | {"repair", "replay", "resume_queue", "revoke_key", "rotate_key", "sweep", "take_rate", "unblock"}
-    | {"drop_schema", "set_schema", "put_service", "drop_service"}
+    | {"drop_schema", "set_schema", "drop_seal_key", "set_seal_key"}
+    | {"put_service", "drop_service"}
     | {"create_service_queue", "delete_service_queue", "retry_service_queue"},
 }
 WITH_ANY_KEY = {"check_schema", "docs", "docs_file", "docs_too", "openapi", "queue_schema", "schema_versions"}
+WITH_ANY_KEY |= {"seal_keys"}
 WITHOUT_A_KEY = {"auth_status", "healthz", "login", "readyz"}
 # Of no queue, and so of all of them.
 OF_ALL_QUEUES = {"configure_defaults", "create_key", "keys", "maintain", "repair", "revoke_key", "rotate_key"}
@@ -60,7 +62,7 @@ class Guarded:
 
     def ask(self, endpoint: Endpoint, key: str | None, queue: str = "orders") -> httpx.Response:
         """Ask for something that is wrong in other respects, as far as it takes a body or a query."""
-        path = endpoint.path.format(queue=queue, id="x", file="x", service="local", name="none")
+        path = endpoint.path.format(queue=queue, id="x", key_id="x", file="x", service="local", name="none")
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         body = {"json": {"nonsense": 1}} if endpoint.body else {}
         query = {"nonsense": "1"} if endpoint.query else {}

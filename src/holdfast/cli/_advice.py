@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "redrive": "dead redrive",
         "repair": "repair",
         "resume_queue": "queue resume",
+        "seal_keys": "seal keys",
         "service_queues": "service queues",
         "services": "service list",
         "sweep": "maintain",
@@ -38,7 +39,7 @@ SAID: Mapping[tuple[str, str | bool], str] = MappingProxyType({("browse", "dead"
 # What a command wants to be told where only the name of its function stands.
 WANTED: Mapping[str, str] = MappingProxyType(
     {"discard": "{queue} ID", "extend": "{queue} TOKEN", "leases": "{queue}", "queue_schema": "{queue}"}
-    | {"service_queues": "SERVICE"}
+    | {"seal_keys": "{queue}", "service_queues": "SERVICE"}
 )
 # What calls say by arguments and commands by options, and what a command wants to be told beside.
 FLAGS: Mapping[str, str] = MappingProxyType({"how": "--skip", "unreadable_only": "--unreadable-only"})

@@ -28,9 +28,13 @@ SERVER = frozenset(
 # And the extra schema.
 SCHEMA = frozenset({"fastavro", "jsonschema_rs"})
 
+# And the extra secrets.
+SECRETS = frozenset({"cryptography"})
+
 INSTALL = "Install it with pip install 'holdfast[spark]' (in a checkout: make spark)."
 INSTALL_SERVER = "Install it with pip install 'holdfast[server]'."
 INSTALL_SCHEMA = "Install it with pip install 'holdfast[schema]'."
+INSTALL_SECRETS = "Install it with pip install 'holdfast[secrets]'."
 
 
 class ExitCode(IntEnum):
@@ -63,10 +67,12 @@ def ended(output: Output) -> Iterator[None]:
         raise typer.Exit(ExitCode.ERROR) from error
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing not in SPARK | SERVER | SCHEMA:
+        if missing not in SPARK | SERVER | SCHEMA | SECRETS:
             raise
         if missing in SCHEMA:
             output.error(f"a schema is checked with {missing}, which is not installed", hint=INSTALL_SCHEMA)
+        elif missing in SECRETS:
+            output.error(f"messages are sealed with {missing}, which is not installed", hint=INSTALL_SECRETS)
         elif missing in SPARK:
             output.error("pipelines need Spark, which is not installed", hint=INSTALL)
         else:

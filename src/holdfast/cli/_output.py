@@ -183,8 +183,8 @@ def plain(value: Any, name: str = "") -> Any:
     return value
 
 
-def big(value: int | Iterable[int] | None) -> Any:
+def big(value: int | str | Iterable[int] | None) -> Any:
     """Ids and tokens as strings."""
-    if value is None or isinstance(value, int):
+    if value is None or isinstance(value, int | str):
         return None if value is None else str(value)
     return [str(number) for number in value]

@@ -22,6 +22,7 @@ from . import (
     queue_schema,
     rate,
     schema,
+    seal,
     serve,
     service,
     settle,
@@ -77,6 +78,7 @@ archive.register(app, queue.app)
 app.add_typer(api_key.app, name="key")
 app.add_typer(queue.app, name="queue")
 app.add_typer(queue_schema.app, name="schema")
+app.add_typer(seal.app, name="seal")
 app.add_typer(service.app, name="service")
 app.add_typer(dead.app, name="dead")
 app.add_typer(log.app, name="log")

@@ -22,6 +22,7 @@ from ._errors import (
     ApiKeyNotFoundError,
     BatchConflictError,
     BatchTooLargeError,
+    CannotOpenError,
     ClaimError,
     EmbeddedError,
     EndpointExistsError,
@@ -68,6 +69,7 @@ from ._errors import (
     InvalidRunError,
     InvalidScheduleError,
     InvalidSchemaError,
+    InvalidSealKeyError,
     InvalidSequenceError,
     InvalidServiceError,
     InvalidServiceMessagesError,
@@ -98,6 +100,7 @@ from ._errors import (
     PayloadMismatchError,
     PayloadTooLargeError,
     PreconditionFailedError,
+    PrivateKeyMissingError,
     QueryError,
     QueueError,
     QueueExistsError,
@@ -137,6 +140,7 @@ from ._errors import (
     UnauthorizedError,
     UnavailableError,
     UnexpectedAnswerError,
+    UnsealedMessageError,
     UnsupportedMediaError,
     WrongIsolationError,
 )
@@ -144,6 +148,8 @@ from ._json import UnreadableJson
 from ._keys import ApiKey, NewKey
 from ._log_types import Allowance, LogStats, Record
 from ._queue_schema import QueueSchema, SchemaFinding
+from ._seal_rules import seal
+from ._seals import Opened, SealKey, is_sealed, open_sealed
 from ._services import ServiceInfo, ServiceQueue, ServiceTask
 from ._sync.client import Holdfast, Transaction
 from ._sync.connect import Client, connect
@@ -185,6 +191,7 @@ __all__ = [
     "BatchConflictError",
     "BatchTooLargeError",
     "BlockedKey",
+    "CannotOpenError",
     "Claim",
     "ClaimError",
     "Client",
@@ -244,6 +251,7 @@ __all__ = [
     "InvalidRunError",
     "InvalidScheduleError",
     "InvalidSchemaError",
+    "InvalidSealKeyError",
     "InvalidSequenceError",
     "InvalidServiceError",
     "InvalidServiceMessagesError",
@@ -274,6 +282,7 @@ __all__ = [
     "NotALogError",
     "NotAQueueError",
     "NotAcceptableError",
+    "Opened",
     "OrderingChangeError",
     "OrderingMismatchError",
     "OutcomeUnknownError",
@@ -281,6 +290,7 @@ __all__ = [
     "PayloadTooLargeError",
     "PipelineRun",
     "PreconditionFailedError",
+    "PrivateKeyMissingError",
     "Published",
     "Purged",
     "QueryError",
@@ -310,6 +320,7 @@ __all__ = [
     "SchemaFinding",
     "SchemaMissingError",
     "SchemaTooNewError",
+    "SealKey",
     "SealedError",
     "SecretError",
     "SecretKeyError",
@@ -339,9 +350,13 @@ __all__ = [
     "UnavailableError",
     "UnexpectedAnswerError",
     "UnreadableJson",
+    "UnsealedMessageError",
     "UnsupportedMediaError",
     "WrongIsolationError",
     "async_connect",
     "connect",
+    "is_sealed",
+    "open_sealed",
+    "seal",
     "trace_headers",
 ]

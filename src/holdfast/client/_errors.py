@@ -10,7 +10,8 @@
     │   ├── InvalidSchemaError          QH106  422
     │   ├── SchemaChangedError          QH107  409
     │   ├── IncompatibleSchemaError     QH108  409
-    │   └── QueueNotEmptyError          QH109  409
+    │   ├── QueueNotEmptyError          QH109  409
+    │   └── InvalidSealKeyError         QH110  422
     ├── MessageError
     │   ├── PayloadTooLargeError        QH201  413
     │   ├── HeadersTooLargeError        QH202  413
@@ -28,7 +29,10 @@
     │   ├── InvalidWriteError           QH230  422
     │   ├── StagedRowsMissingError      QH231  409
     │   ├── InvalidRepairError          QH232  422
-    │   └── PayloadMismatchError        QH240  422
+    │   ├── PayloadMismatchError        QH240  422
+    │   ├── UnsealedMessageError        QH241  422
+    │   ├── CannotOpenError             QH242  422
+    │   └── PrivateKeyMissingError      QH243  422
     ├── ClaimError
     │   ├── InvalidMaxError             QH301  422
     │   ├── InvalidLeaseError           QH302  422
@@ -240,6 +244,13 @@ class QueueNotEmptyError(QueueError):
     http_status = 409
 
 
+class InvalidSealKeyError(QueueError):
+    """A key is none that messages can be sealed with, or opened."""
+
+    name = "invalid_seal_key"
+    http_status = 422
+
+
 class MessageError(HoldfastError):
     """A message was refused."""
 
@@ -360,6 +371,27 @@ class PayloadMismatchError(MessageError):
     """A message does not fit the schema of its queue."""
 
     name = "payload_mismatch"
+    http_status = 422
+
+
+class UnsealedMessageError(MessageError):
+    """A message is not sealed with a key of its queue, which takes no other."""
+
+    name = "unsealed_message"
+    http_status = 422
+
+
+class CannotOpenError(MessageError):
+    """A message is not sealed, or what was sealed has been changed."""
+
+    name = "cannot_open"
+    http_status = 422
+
+
+class PrivateKeyMissingError(MessageError):
+    """None of the private keys opens this message."""
+
+    name = "private_key_missing"
     http_status = 422
 
 
@@ -988,6 +1020,7 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH107": SchemaChangedError,
         "QH108": IncompatibleSchemaError,
         "QH109": QueueNotEmptyError,
+        "QH110": InvalidSealKeyError,
         "QH201": PayloadTooLargeError,
         "QH202": HeadersTooLargeError,
         "QH203": InvalidMessageError,
@@ -1005,6 +1038,9 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH231": StagedRowsMissingError,
         "QH232": InvalidRepairError,
         "QH240": PayloadMismatchError,
+        "QH241": UnsealedMessageError,
+        "QH242": CannotOpenError,
+        "QH243": PrivateKeyMissingError,
         "QH301": InvalidMaxError,
         "QH302": InvalidLeaseError,
         "QH303": WrongIsolationError,

@@ -18,13 +18,14 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
             | {"open_stage", "check_staged", "json_errors", "send_staged", "drop_staged", "writes"}
             | {"begin_run", "report_run", "end_run", "runs", "queue_schema", "schema_versions"}
             | {"publish", "publish_batch", "event_types"}
+            | {"sealing", "seal_keys"}
         ),
         "holdfast_consumer": frozenset(
             {"claim", "claim_cohort", "next", "ack", "nack", "release", "extend", "held", "holders", "claims"}
             | {"listen", "read", "read_archive", "scan", "scan_bounds", "scan_source", "put_rollups"}
             | {"begin_run", "report_run", "end_run", "runs"}
             | {"log_stats", "browse", "message", "queue_stats", "blocked_keys", "fast_mode", "now"}
-            | {"queue_schema", "schema_versions", "extent", "base_id", "whereabouts"}
+            | {"queue_schema", "schema_versions", "seal_keys", "extent", "base_id", "whereabouts"}
             | {"contents", "outcomes", "take", "hold", "bury_spent", "reject", "attempts"}
             | {"endpoint_attempts", "dispatch_endpoints", "admit", "yield_probe", "record_attempts"}
         ),
@@ -32,7 +33,7 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
             {"queue_stats", "queues", "queue_info", "leases", "log_stats", "blocked_keys", "samples"}
             | {"rollups", "archived", "why", "runs", "now", "queue_schema", "schema_versions"}
             | {"extent", "base_id", "outcomes", "endpoints", "endpoint_info", "endpoint_health"}
-            | {"endpoint_events", "event_types", "subscriptions"}
+            | {"endpoint_events", "event_types", "subscriptions", "seal_keys"}
         ),
     }
 )

@@ -34,27 +34,31 @@ def json_text(value: Any) -> str:
     return text if isinstance(text, str) else bytes(text).decode()
 
 
-def refuse_misfit(schema: InForce, payload: Any, body: Any, nth: int | None = None) -> None:
-    """Refuse a message that does not fit; None is no payload, and fits no schema."""
+def refuse_misfit(
+    schema: InForce, payload: Any, body: Any, nth: int | None = None, *, hidden: bool = False
+) -> None:
+    """Refuse a message that does not fit; None is no payload, and fits no schema.
+
+    hidden: it is to be sealed, so that nothing of it is told.
+    """
     with packages():
         from holdfast.schemas.judge import misfit, mismatch
 
     found = misfit(schema, None if payload is None else json_text(payload), with_body=body is not None)
     if found is not None:
-        raise mismatch(schema, found, nth)
+        raise mismatch(schema, found, nth, hidden=hidden)
 
 
-def refuse_misfits(schema: InForce, verb: str, arguments: dict[str, Any]) -> None:
+def refuse_misfits(schema: InForce, verb: str, arguments: dict[str, Any], *, hidden: bool = False) -> None:
     """Refuse a call of send, send_batch or send_many with messages that do not fit."""
     if verb == "send":
-        refuse_misfit(schema, arguments["payload"], arguments["body"])
+        refuse_misfit(schema, arguments["payload"], arguments["body"], hidden=hidden)
     elif verb == "send_batch":
-        arguments["payloads"] = payloads = list(several("payloads", arguments["payloads"]))
-        for nth, payload in counted(payloads):
-            refuse_misfit(schema, payload, None, nth)
+        for nth, payload in counted(arguments["payloads"]):
+            refuse_misfit(schema, payload, None, nth, hidden=hidden)
     else:
         for nth, message in counted(arguments["messages"]):
-            refuse_misfit(schema, *parts(message), nth)
+            refuse_misfit(schema, *parts(message), nth, hidden=hidden)
 
 
 def counted(messages: Sequence[T]) -> Iterator[tuple[int | None, T]]:

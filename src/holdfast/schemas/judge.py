@@ -15,6 +15,7 @@ from .objection import Objection
 
 NO_PAYLOAD = Misfit("payload", "is missing")
 NO_BODY = Misfit("body", "a queue with a schema takes payloads, and no bodies")
+HIDDEN = Misfit("payload", "does not fit; it is to be sealed, so nothing of it is told")
 MODES = ("none", "backward", "forward", "full")
 KINDS = ("json", "avro")
 
@@ -26,15 +27,23 @@ def misfit(schema: InForce, payload: str | bytes | None, with_body: bool) -> Mis
     return NO_PAYLOAD if payload is None else checker(schema.kind, schema.definition).misfit(payload)
 
 
-def mismatch(schema: InForce, found: Misfit, nth: int | None) -> PayloadMismatchError:
-    """The refusal of a message; nth: which of several, counted from 0."""
+def mismatch(
+    schema: InForce, found: Misfit, nth: int | None, *, hidden: bool = False
+) -> PayloadMismatchError:
+    """The refusal of a message; nth: which of several, counted from 0. hidden: nothing of it is told."""
     place = "" if nth is None else f"messages[{nth}]: "
+    found = told(found, hidden)
     return PayloadMismatchError(
         "QH240",
         "the message does not fit the schema of its queue",
         f"{place}{found.path}: {found.reason}.",
         f"Version {schema.version} of the schema is in force; holdfast.queue_schema has it.",
     )
+
+
+def told(found: Misfit, hidden: bool) -> Misfit:
+    """What is said of a misfit: paths and reasons show names and values."""
+    return HIDDEN if hidden and found not in (NO_PAYLOAD, NO_BODY) else found
 
 
 def unfit(schema: InForce, payloads: Iterable[str | bytes]) -> list[SchemaFinding]:

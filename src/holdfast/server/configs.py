@@ -26,11 +26,22 @@ FRESH_SECONDS = 5.0  # also where no notification comes
 MOST_REMEMBERED = 10_000
 LOOK = b"""
 select i.effective -> 'claim_window', i.effective -> 'rate_limits', i.effective ->> 'kind',
-       i.effective -> 'annotations', s.version, s.kind, s.definition::text, s.compatibility
+       i.effective -> 'annotations', s.version, s.kind, s.definition::text, s.compatibility,
+       k.id, k.public_key
 from (select %s::text as name) q cross join lateral holdfast.queue_info(q.name) i
   left join lateral holdfast.queue_schema(q.name) s on true
+  left join lateral (
+    select k.id, k.public_key from holdfast.seal_keys(q.name) k where k.dropped_at is null limit 1) k on true
 """
 LOOK_AT_ALL = b"select effective from holdfast.queue_info(%s)"
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """What messages are sealed with. Nothing secret is in it: it may be kept anywhere."""
+
+    id: str
+    pem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,7 @@ class QueueSettings:
     kind: str | None = None  # None: there is no such queue
     annotations: dict[str, Any] = field(default_factory=dict)
     schema: InForce | None = None
+    seal: PublicKey | None = None
 
 
 @dataclass(slots=True)
@@ -127,7 +139,12 @@ def read(entry: bytes | None) -> QueueSettings | None:
 def as_settings(cursor: Any) -> Any:
     """A row factory."""
     return lambda row: QueueSettings(
-        seconds(row[0]), rates(row[1]), row[2], msgspec.json.decode(row[3]), schema(*row[4:])
+        seconds(row[0]),
+        rates(row[1]),
+        row[2],
+        msgspec.json.decode(row[3]),
+        schema(*row[4:8]),
+        PublicKey(row[8], row[9]) if row[8] is not None else None,
     )
 
 

@@ -15,6 +15,7 @@ TAGS = {
     "keys": "API keys: make, list, rotate, revoke.",
     "logins": "Exchange a key for a token that counts for a quarter of an hour.",
     "schemas": "What the payloads of a queue have to look like.",
+    "seals": "Public keys, with which messages are encrypted before they are stored.",
     "services": "PostgreSQL databases on which queues are made, by agents.",
     "operations": "Is the server well; upkeep; rate limiters.",
     "documents": "This description.",
@@ -30,6 +31,11 @@ PATH: dict[str, dict[str, Any]] = {
         "description": "A number of up to 63 bits.",
         "schema": {"type": "string", "pattern": "^[0-9]{1,19}$"},
         "example": "1099511627777",
+    },
+    "key_id": {
+        "description": "The id of a public key: its SHA-256, in hex.",
+        "schema": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+        "example": "0" * 64,
     },
     "service": {
         "description": "The name or the id of a service.",
@@ -116,6 +122,7 @@ ASKED = {
     "payload": "Any JSON value.",
     "pipeline": "The name of a pipeline.",
     "priority": "0 to 10; higher ones are delivered first.",
+    "public_key": "RSA with 2,048 to 8,192 bits, or X25519, as PEM (BEGIN PUBLIC KEY).",
     "queue": "Only this queue.",
     "queues": "Names of queues, in which * stands for anything: 1 to 100 of them; by default all.",
     "rate": "How many tokens come in a second.",
@@ -205,6 +212,12 @@ ANSWERED = {
     "SchemaFinding.index": "Which of the payloads, counted from 0; null: the definition.",
     "SchemaFinding.path": "Where, as in payload.items[0].price or definition.properties.id.",
     "SchemaFinding.reason": "What is wrong.",
+    "SealKey.id": "SHA-256 of the key, in hex.",
+    "SealKey.kind": "rsa or x25519.",
+    "SealKey.dropped_at": "Since then nothing sealed with it is taken; null: it counts.",
+    "SealKeySet.id": "What the key is known by: SHA-256 of it, in hex.",
+    "public_key": "The key as PEM.",
+    "set_at": "When it was set.",
     "QueueSchema.version": "Versions count from 1.",
     "QueueSchema.kind": "json (JSON Schema) or avro.",
     "compatibility": "Which changes are allowed: none, backward, forward or full.",
@@ -302,5 +315,8 @@ EXAMPLES: dict[str, Any] = {
     "repair": {"unreadable_only": True},
     "set_schema": {"definition": {"type": "object", "required": ["order"]}, "compatibility": "backward"},
     "check_schema": {"payloads": [{"order": 1}]},
+    "set_seal_key": {
+        "public_key": "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VuAyEA…\n-----END PUBLIC KEY-----\n"
+    },
     "take_rate": {"limiter": "mails", "rate": 10, "burst": 100},
 }

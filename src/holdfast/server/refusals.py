@@ -12,7 +12,7 @@ WITH_KEY = ("QH920", "QH922")
 WITH_QUEUE = ("QH101", "QH103")  # where the path names one
 WITH_BODY = ("QH912", "QH913")
 
-SENDING = "QH106 QH201 QH202 QH203 QH204 QH205 QH206 QH207 QH209 QH210 QH220 QH221 QH222 QH240 QH604"
+SENDING = "QH106 QH201 QH202 QH203 QH204 QH205 QH206 QH207 QH209 QH210 QH220 QH221 QH222 QH240 QH241 QH604"
 PUBLISHING = SENDING.replace("QH106 ", "").replace("QH240 ", "").replace(" QH604", "") + " QH876"
 CLAIMING = "QH207 QH301 QH302 QH602"
 
@@ -72,6 +72,7 @@ OF_VERBS: Mapping[str, str] = MappingProxyType(
         "set_schema": "QH106 QH107 QH108",
         "queue_schema": "QH925",
         "check_schema": "QH106",
+        "set_seal_key": "QH110",
         "read": "QH402 QH603 QH605",
         "log_delete": "QH402 QH603 QH605",
         "log_stats": "QH603",

@@ -1,6 +1,7 @@
 """Sending: requests that come together go to the database in one call, and are committed together.
 
-Each is held against the queue's schema before, by itself: what does not fit meets no others' messages.
+Each is held against the queue's schema before, by itself: what does not fit meets no others' messages. And
+each is sealed before, where the queue has a key: nothing else goes to the database.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 from msgspec import Raw
 from opentelemetry.trace import Span
 
-from holdfast.client import InvalidMessageError
+from holdfast.client import InvalidMessageError, UnsealedMessageError
 from holdfast.client._queue_schema import InForce
 from holdfast.client._rows import scalar
 from holdfast.client._schema_rules import counted
@@ -26,6 +27,7 @@ from .configs import Configs
 from .engine import Engine
 from .haste import IN_HASTE, patience
 from .meters import Meters
+from .seals import Seals
 from .traces import Traces
 
 MOST = 1_000  # messages in one call, unless one request alone has more
@@ -62,6 +64,7 @@ class Sends:
     def __init__(self, engine: Engine, configs: Configs, meters: Meters, traces: Traces) -> None:
         self._engine = engine
         self._configs = configs
+        self._seals = Seals(engine)
         self._meters = meters
         self._traces = traces
         self._coalescer: Coalescer[tuple[str, bool], list[NewMessage], list[int]] = Coalescer(
@@ -80,23 +83,35 @@ class Sends:
 
     async def send(self, queue: str, messages: list[NewMessage]) -> list[int]:
         """Send the messages of one request; returns their ids."""
-        await self._check(queue, messages)
         try:
-            ids = await self._coalescer.submit((queue, all(map(is_plain, messages))), messages)
+            ids = await self._sent(queue, await self._prepared(queue, messages))
+        except UnsealedMessageError:
+            # It has got a key, or another, since it was looked at.
+            self._configs.changed(queue)
+            ids = await self._sent(queue, await self._prepared(queue, messages))
+        self._meters.messages("sent", queue, len(ids))
+        return ids
+
+    async def _sent(self, queue: str, messages: list[NewMessage]) -> list[int]:
+        try:
+            return await self._coalescer.submit((queue, all(map(is_plain, messages))), messages)
         except InvalidMessageError as error:
             if error.index is not None or len(messages) == 1:
                 raise
             raise await self._placed(error, messages) from error
-        self._meters.messages("sent", queue, len(ids))
-        return ids
 
     async def send_once(
         self, queue: str, messages: list[NewMessage], key: str, window: timedelta
     ) -> tuple[list[int], bool]:
         """Send the messages of one request unless they were sent under this key before; returns their ids,
         and whether they were."""
-        await self._check(queue, messages)
-        ids, deduped = await self._once.submit((queue, key), Once(messages, window))
+        prepared = await self._prepared(queue, messages, key)
+        try:
+            ids, deduped = await self._once.submit((queue, key), Once(prepared, window))
+        except UnsealedMessageError:
+            self._configs.changed(queue)
+            prepared = await self._prepared(queue, messages, key)
+            ids, deduped = await self._once.submit((queue, key), Once(prepared, window))
         if not deduped:
             self._meters.messages("sent", queue, len(ids))
         return ids, deduped
@@ -119,10 +134,16 @@ class Sends:
         parameters = [*leading, queue, encode(asked.messages).decode(), name, asked.window]
         return await self._engine.fetch("send_once", statement, parameters, as_tuples)
 
-    async def _check(self, queue: str, messages: list[NewMessage]) -> None:
-        schema = (await self._configs.of(queue)).schema
-        if schema is not None:
-            refuse_misfits(schema, messages)
+    async def _prepared(
+        self, queue: str, messages: list[NewMessage], key: str | None = None
+    ) -> list[NewMessage]:
+        """Messages as they may be stored: they fit, and are sealed if need be. key: of all of them."""
+        settings = await self._configs.of(queue)
+        if settings.schema is not None:
+            refuse_misfits(settings.schema, messages, hidden=settings.seal is not None)
+        if settings.seal is None:
+            return messages
+        return await self._seals.sealed(queue, settings.seal, messages, key)
 
     def _told(
         self, key: tuple[str, bool], began: int, spans: Sequence[Span], error: BaseException | None
@@ -180,13 +201,13 @@ def as_tuples(cursor: Any) -> Any:
     return tuple
 
 
-def refuse_misfits(schema: InForce, messages: list[NewMessage]) -> None:
+def refuse_misfits(schema: InForce, messages: list[NewMessage], *, hidden: bool) -> None:
     """Refuse a message that does not fit."""
     for nth, message in counted(messages):
         payload = bytes(message.payload) if isinstance(message.payload, Raw) else None
         found = misfit(schema, payload, with_body=message.body is not None)
         if found is not None:
-            raise mismatch(schema, found, nth)
+            raise mismatch(schema, found, nth, hidden=hidden)
 
 
 def is_plain(message: NewMessage) -> bool:

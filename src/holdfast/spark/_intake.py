@@ -10,13 +10,18 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.client._queue_schema import LOOK, InForce
+from holdfast.client._errors import UnsealedMessageError
+from holdfast.client._queue_schema import InForce
 from holdfast.client._rows import record
+from holdfast.client._rules import LOOK, Found
 from holdfast.client._schema_rules import packages
+from holdfast.client._seals import is_sealed
 
 from ._outgoing import staging_rows, text_of
+from ._sealed import column, sealed
 
 REASON = "reason"  # the column in which a repair says why a dead letter cannot be sent back
+UNSEALED = "QH241"
 NAMELESS = "id: got nothing; expected that of the dead letter"
 
 
@@ -32,10 +37,11 @@ class Intake(Protocol):
         """A batch as rows of the staging table; first: how many came before, and one more."""
         ...
 
-    def refused(
+    def taken(
         self, connection: psycopg.Connection[Any], batch: pa.RecordBatch, found: pa.RecordBatch
-    ) -> dict[int, str]:
-        """The rows that cannot be sent, as they say themselves, or as the schema of the queue says.
+    ) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """The rows as they are to be staged, sealed if the queue has a key; and those that cannot be sent, as
+        they say themselves, or as the schema of the queue says.
 
         found: the batch as rows of the staging table.
         """
@@ -59,23 +65,30 @@ class Sending:
         """Numbered in their order."""
         return staging_rows(batch, stage, _counted(batch, first))
 
-    def refused(
+    def taken(
         self, connection: psycopg.Connection[Any], batch: pa.RecordBatch, found: pa.RecordBatch
-    ) -> dict[int, str]:
-        """Those that do not fit the schema of the queue."""
-        with connection.cursor(row_factory=record(InForce)) as cursor:
-            schema = cursor.execute(LOOK, [self.queue]).fetchone()
-        return {} if schema is None else unfit(schema, found)
+    ) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """By the rules of the queue."""
+        with connection.cursor(row_factory=record(Found)) as cursor:
+            (known,) = cursor.execute(LOOK, [self.queue]).fetchall()
+        schema, seal = known.rules.schema, known.rules.seal
+        refused = {} if schema is None else unfit(schema, found, hidden=seal is not None)
+        return (found if seal is None else sealed(seal, self.queue, found, refused)), refused
 
     def judged(
         self, connection: psycopg.Connection[Any], stage: int, batch: pa.RecordBatch, first: int
     ) -> dict[int, str]:
         """What a send would refuse."""
         answer = connection.execute(
-            "select n - %s, message || ' [' || code || ']' from holdfast.check_staged(%s, %s, %s)",
+            "select n - %s, code, message from holdfast.check_staged(%s, %s, %s)",
             [first, self.queue, stage, first - 1],
-        )
-        return dict(answer.fetchall())
+        ).fetchall()
+        given = column(batch, "body") if any(code == UNSEALED for _, code, _ in answer) else []
+        if any(code == UNSEALED and not is_sealed(given[place]) for place, code, _ in answer):
+            raise UnsealedMessageError(
+                UNSEALED, "the public key of the queue has changed", "Nothing was sent.", "Run it again."
+            )
+        return {place: f"{message} [{code}]" for place, code, message in answer}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +101,11 @@ class Replaying:
         """Numbered in their order."""
         return staging_rows(batch, stage, _counted(batch, first))
 
-    def refused(
+    def taken(
         self, connection: psycopg.Connection[Any], batch: pa.RecordBatch, found: pa.RecordBatch
-    ) -> dict[int, str]:
-        """None."""
-        return {}
+    ) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """As they are."""
+        return found, {}
 
     def judged(
         self, connection: psycopg.Connection[Any], stage: int, batch: pa.RecordBatch, first: int
@@ -114,14 +127,14 @@ class Repairing:
         """Numbered by the ids of the dead letters."""
         return staging_rows(batch.select(list(self.columns)), stage, batch["id"])
 
-    def refused(
+    def taken(
         self, connection: psycopg.Connection[Any], batch: pa.RecordBatch, found: pa.RecordBatch
-    ) -> dict[int, str]:
-        """Those that have a reason, or no id."""
+    ) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """As they are, but for those that have a reason, or no id."""
         reasons = batch[REASON]
         nameless = dict.fromkeys(pc.indices_nonzero(batch["id"].is_null()).to_pylist(), NAMELESS)
         given = pc.indices_nonzero(reasons.is_valid()).to_pylist()
-        return nameless | {place: reasons[place].as_py() for place in given}
+        return found, nameless | {place: reasons[place].as_py() for place in given}
 
     def judged(
         self, connection: psycopg.Connection[Any], stage: int, batch: pa.RecordBatch, first: int
@@ -137,17 +150,18 @@ class Repairing:
         return {places[id]: reason for id, reason in answer.fetchall()}
 
 
-def unfit(schema: InForce, rows: pa.RecordBatch) -> dict[int, str]:
-    """The rows that do not fit a schema, by their place."""
+def unfit(schema: InForce, rows: pa.RecordBatch, *, hidden: bool = False) -> dict[int, str]:
+    """The rows that do not fit a schema, by their place. hidden: nothing of them is told."""
     with packages():
-        from holdfast.schemas.judge import misfit
+        from holdfast.schemas.judge import misfit, told
 
     nothing = [None] * rows.num_rows
     names = rows.schema.names
     payloads = text_of(rows, "payload").to_pylist() if "payload" in names else nothing
     bodies = rows["body"].is_valid().to_pylist() if "body" in names else [False] * rows.num_rows
     judged = (misfit(schema, *each) for each in zip(payloads, bodies, strict=True))
-    return {place: f"{found.path}: {found.reason} [QH240]" for place, found in enumerate(judged) if found}
+    reasons = {place: told(found, hidden) for place, found in enumerate(judged) if found}
+    return {place: f"{found.path}: {found.reason} [QH240]" for place, found in reasons.items()}
 
 
 def _counted(batch: pa.RecordBatch, first: int) -> pa.Array:

@@ -162,7 +162,9 @@ class _Filler:
         first = self._seen + 1
         self._seen += batch.num_rows
         found = self._intake.stored(batch, self._stage, first)
-        refused = unstorable(found) | self._intake.refused(self._connection, batch, found)
+        unsound = unstorable(found)
+        found, refused = self._intake.taken(self._connection, batch, found)
+        refused = unsound | refused
         if not self._ingested(found, refused):
             refused |= self._unreadable(found, refused)
             if not self._ingested(found, refused, last=True):

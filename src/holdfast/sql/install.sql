@@ -1296,6 +1296,51 @@ comment on type holdfast.service_grant is 'A task as an agent takes it';
 insert into holdfast.migration (version, name, checksum, breaking)
 values (22, 'services', '954d21b8304085e64881f76495b356065f9b8b77ad4361c17aef5386919bca12', false);
 
+-- ==================== 0023 seals ====================
+
+-- Seals: with which public keys the bodies of a queue are encrypted before they are stored.
+--
+-- queue.seal_key          the id of the key in force; null: messages are stored as they come
+-- holdfast.seal_key       one row a key that a queue has, or had
+-- holdfast.seal_secret    one row a queue that had a key: what plaintexts are hashed with, to tell repeated sends
+
+alter table holdfast.queue add column seal_key text;
+comment on column holdfast.queue.seal_key is 'the id of the public key that messages are sealed with; null: they are not sealed';
+
+create table holdfast.seal_key (
+  queue_id int not null references holdfast.queue on delete cascade,
+  id text not null,
+  kind text not null,
+  public_key text not null,
+  n int not null,
+  set_at timestamptz not null,
+  dropped_at timestamptz,
+  primary key (queue_id, id)
+);
+comment on table holdfast.seal_key is 'A public key of a queue; the private one is with its consumers alone';
+comment on column holdfast.seal_key.id is 'SHA-256 of the key (SubjectPublicKeyInfo, DER), in hex';
+comment on column holdfast.seal_key.kind is 'rsa or x25519';
+comment on column holdfast.seal_key.public_key is 'the key as PEM';
+comment on column holdfast.seal_key.n is 'the highest of those that are not dropped is in force';
+comment on column holdfast.seal_key.dropped_at is 'since then nothing sealed with it is taken';
+
+create table holdfast.seal_secret (
+  queue_id int primary key references holdfast.queue on delete cascade,
+  secret bytea not null
+);
+comment on table holdfast.seal_secret is 'The key of the hash by which a sealed message that is sent again is known';
+
+create type holdfast.seal_key_info as (
+  id text, kind text, public_key text, set_at timestamptz, dropped_at timestamptz
+);
+comment on type holdfast.seal_key_info is 'A public key of a queue';
+
+-- It has another argument now.
+drop function if exists holdfast._suspect(holdfast.staged, int, boolean, text, int, timestamptz);
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (23, 'seals', 'c2592bf3b2fd34c8347743344f9e59f3a5c741ae7155abb08e3024b3af120496', false);
+
 -- ==================== 0000 functions ====================
 
 -- 10_clock.sql
@@ -2406,6 +2451,191 @@ begin
 end $$;
 comment on function holdfast.schema_versions is 'The versions that a queue''s schema had, the newest first';
 
+-- 36_seal.sql
+-- Seals: public keys of queues. What is sent to a queue that has one is encrypted before it is stored.
+--
+--   set_seal_key     from now on messages are sealed with this key; those of before still count
+--   seal_keys        all that a queue has, or had
+--   drop_seal_key    nothing that is sealed with this key is taken any more; without keys, messages are stored as they come
+--   sealing          for those who send: the key in force, and what plaintexts are hashed with
+--
+-- Tables: seal_key, seal_secret. Nothing here encrypts: servers and clients do, with the key that they have looked up. So they
+-- are told of a change as of one of the configuration; and whatever comes unsealed all the same, or sealed with a key that the
+-- queue does not have, is refused, so that nobody who has not heard of a key yet stores a plaintext. Moves are not checked.
+-- Lock order: the queue row, then its keys.
+
+create or replace function holdfast._public_key(public_key text, out id text, out kind text, out pem text) language plpgsql immutable
+as $$
+declare
+  v_text text := regexp_replace(substring(_public_key.public_key from '^\s*-----BEGIN PUBLIC KEY-----(.*)-----END PUBLIC KEY-----\s*$'), '\s', '', 'g');
+  v_der bytea;
+begin
+  if length(v_text) between 4 and 4000 and length(v_text) % 4 = 0 and v_text ~ '^[A-Za-z0-9+/]+={0,2}$' then
+    v_der := decode(v_text, 'base64');
+  end if;
+  if length(v_der) = 44 and substr(v_der, 1, 12) = '\x302a300506032b656e032100' then
+    kind := 'x25519';
+  elsif length(v_der) > 270 and substr(v_der, 1, 2) = '\x3082' and get_byte(v_der, 2) * 256 + get_byte(v_der, 3) = length(v_der) - 4
+        and substr(v_der, 5, 17) = '\x300d06092a864886f70d01010105000382' and substr(v_der, 24, 3) = '\x003082' and substr(v_der, 29, 2) = '\x0282'
+        -- The modulus, with a zero before it: 2,048 to 8,192 bits.
+        and get_byte(v_der, 30) * 256 + get_byte(v_der, 31) between 257 and 1025 and get_byte(v_der, 32) = 0 and get_byte(v_der, 33) >= 128 then
+    kind := 'rsa';
+  else
+    perform holdfast._fail('QH110', 'this is no public key that messages can be sealed with',
+      case when _public_key.public_key is null then 'Got null.' when _public_key.public_key ~ 'PRIVATE KEY' then 'It is a private key: keep it with the consumer.'
+           else format('Got %s characters.', length(_public_key.public_key)) end,
+      'public_key takes PEM (BEGIN PUBLIC KEY) of RSA with 2,048 to 8,192 bits, or of X25519.');
+  end if;
+  id := encode(sha256(v_der), 'hex');
+  pem := E'-----BEGIN PUBLIC KEY-----\n' || rtrim(regexp_replace(translate(encode(v_der, 'base64'), E'\n', ''), '(.{64})', E'\\1\n', 'g'), E'\n')
+         || E'\n-----END PUBLIC KEY-----\n';
+end $$;
+comment on function holdfast._public_key is 'A public key with its id and kind, as PEM that is always written the same way; refuses what is none';
+
+create or replace function holdfast.set_seal_key(queue text, public_key text) returns text
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_key record;
+  v_queue holdfast.queue;
+begin
+  select k.* into v_key from holdfast._public_key(set_seal_key.public_key) k;
+  select q.* into v_queue from holdfast.queue q where q.name = set_seal_key.queue for no key update;
+  if not found then
+    perform holdfast._no_queue(set_seal_key.queue);
+  end if;
+  -- Random enough for a key: two UUIDs have 244 bits of it. A restored dump may lack it.
+  insert into holdfast.seal_secret (queue_id, secret)
+  values (v_queue.id, sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))) on conflict on constraint seal_secret_pkey do nothing;
+  if v_queue.seal_key = v_key.id then
+    return v_key.id;
+  end if;
+  insert into holdfast.seal_key as k (queue_id, id, kind, public_key, n, set_at)
+  values (v_queue.id, v_key.id, v_key.kind, v_key.pem, coalesce((select max(o.n) from holdfast.seal_key o where o.queue_id = v_queue.id), 0) + 1, holdfast.now())
+  on conflict on constraint seal_key_pkey do update set n = excluded.n, set_at = excluded.set_at, dropped_at = null;
+  update holdfast.queue q set seal_key = v_key.id where q.id = v_queue.id;
+  perform holdfast._announce(v_queue.name, v_queue.notify);
+  return v_key.id;
+end $$;
+comment on function holdfast.set_seal_key is
+  'Have the messages of a queue sealed with this public key from now on; returns its id. Those before it still count, for whoever has sealed already';
+
+create or replace function holdfast.drop_seal_key(queue text, key_id text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queue holdfast.queue;
+begin
+  select q.* into v_queue from holdfast.queue q where q.name = drop_seal_key.queue for no key update;
+  if not found then
+    perform holdfast._no_queue(drop_seal_key.queue);
+  end if;
+  update holdfast.seal_key k set dropped_at = holdfast.now()
+  where k.queue_id = v_queue.id and k.id = drop_seal_key.key_id and k.dropped_at is null;
+  if not found then
+    return false;
+  end if;
+  update holdfast.queue q
+  set seal_key = (select k.id from holdfast.seal_key k where k.queue_id = q.id and k.dropped_at is null order by k.n desc limit 1)
+  where q.id = v_queue.id;
+  perform holdfast._announce(v_queue.name, v_queue.notify);
+  return true;
+end $$;
+comment on function holdfast.drop_seal_key is
+  'Take a public key from a queue: the one set before it is in force then, or none, and messages are stored as they come. false: it has no such key';
+
+create or replace function holdfast.seal_keys(queue text) returns setof holdfast.seal_key_info
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue;
+begin
+  select q.* into v_queue from holdfast.queue q where q.name = seal_keys.queue;
+  if not found then
+    perform holdfast._no_queue(seal_keys.queue);
+  end if;
+  return query
+    select k.id, k.kind, k.public_key, k.set_at, k.dropped_at from holdfast.seal_key k
+    where k.queue_id = v_queue.id order by k.dropped_at is not null, k.n desc;
+end $$;
+comment on function holdfast.seal_keys is 'The public keys of a queue: the one in force first, then those before it, then those that were dropped';
+
+create or replace function holdfast.sealing(queue text) returns table (key_id text, public_key text, digest_key bytea)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_queue holdfast.queue;
+begin
+  select q.* into v_queue from holdfast.queue q where q.name = sealing.queue;
+  if not found then
+    perform holdfast._no_queue(sealing.queue);
+  end if;
+  return query
+    select k.id, k.public_key, s.secret from holdfast.seal_key k left join holdfast.seal_secret s on s.queue_id = k.queue_id
+    where k.queue_id = v_queue.id and k.id = v_queue.seal_key;
+end $$;
+comment on function holdfast.sealing is
+  'For those who send: the key that messages are sealed with, and the one that plaintexts are hashed with under an idempotency_key. No row: they are not sealed';
+
+create or replace function holdfast._envelope(body bytea) returns jsonb language plpgsql immutable
+as $$
+declare
+  v_length int;
+begin
+  if (length(body) >= 22 and substr(body, 1, 4) = '\x48464531') is not true then
+    return null;
+  end if;
+  v_length := get_byte(body, 4) * 256 + get_byte(body, 5);
+  if length(body) < 22 + v_length then
+    return null;
+  end if;
+  return convert_from(substr(body, 7, v_length), 'UTF8')::jsonb;
+exception
+  when data_exception then
+    return null;
+end $$;
+comment on function holdfast._envelope is 'The header of a sealed body; null: it is none';
+
+create or replace function holdfast._digest(body bytea) returns bytea language plpgsql immutable
+as $$
+begin
+  return decode(holdfast._envelope(body) ->> 'digest', 'base64');
+exception
+  when data_exception then
+    return null;
+end $$;
+comment on function holdfast._digest is 'The keyed hash of the plaintext that a sealed body carries; null: it carries none';
+
+create or replace function holdfast._digests(messages jsonb) returns jsonb language plpgsql immutable
+as $$
+begin
+  return (
+    select jsonb_agg(case when d.digest is null then m.value else m.value || jsonb_build_object('body', encode(d.digest, 'hex')) end order by m.n)
+    from jsonb_array_elements(messages) with ordinality m(value, n)
+      cross join lateral (select case when m.value ->> 'body' like 'SEZFM%' then holdfast._digest(decode(m.value ->> 'body', 'base64')) end as digest) d);
+exception
+  when data_exception then
+    return messages;
+end $$;
+comment on function holdfast._digests is 'Messages with the hashes of their plaintexts in place of sealed bodies, which are others each time';
+
+create or replace function holdfast._check_sealed(queue holdfast.queue, body bytea, nth bigint default null) returns void language plpgsql stable
+as $$
+declare
+  v_envelope jsonb := holdfast._envelope(body);
+begin
+  if v_envelope is null then
+    perform holdfast._fail('QH241', format('queue "%s" takes sealed messages only', queue.name), format('They are sealed with the key %s.', queue.seal_key),
+      'Send with a client, the command line or a server, which seal them; or send an envelope as the body.', nth);
+  elsif not exists (select from holdfast.seal_key k where k.queue_id = queue.id and k.id = v_envelope ->> 'kid' and k.dropped_at is null) then
+    perform holdfast._fail('QH241', format('queue "%s" does not have the key that this message is sealed with', queue.name),
+      format('It is sealed with %s; the queue has %s.', left(coalesce(v_envelope ->> 'kid', 'none'), 100), queue.seal_key), 'Seal it anew.', nth);
+  end if;
+end $$;
+comment on function holdfast._check_sealed is 'Refuse what is not sealed with a key of this queue, which has some. nth: which of several messages it is';
+
 -- 40_lane.sql
 -- Lanes: making one, its registers, the boot check, repair.
 --
@@ -3430,8 +3660,8 @@ end $$;
 comment on function holdfast._check_order is 'Refuse an ordering key or a priority that does not go with the ordering of the queue';
 
 create or replace function holdfast._payload_hash(payload jsonb, body bytea) returns bytea language sql immutable
-  return sha256(case when body is not null then '\x01'::bytea || body when payload is not null then '\x02'::bytea || convert_to(payload::text, 'UTF8') else '\x' end);
-comment on function holdfast._payload_hash is 'Tells whether two messages say the same';
+  return sha256(case when body is not null then coalesce('\x03'::bytea || holdfast._digest(body), '\x01'::bytea || body) when payload is not null then '\x02'::bytea || convert_to(payload::text, 'UTF8') else '\x' end);
+comment on function holdfast._payload_hash is 'Tells whether two messages say the same; of a sealed one, by the keyed hash of its plaintext';
 
 create or replace function holdfast._store_with_keys(queue holdfast.queue, drafts holdfast.draft[], at timestamptz) returns bigint[]
 language plpgsql volatile
@@ -3706,13 +3936,13 @@ declare
   v_xid xid8;
   v_id bigint;
 begin
-  select q.id, q.kind, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, q.ordering, q.fast, q.row_of, l.ids into v_queue
+  select q.id, q.kind, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, q.ordering, q.fast, q.row_of, q.seal_key, l.ids into v_queue
   from holdfast.queue q left join holdfast.lane l on l.queue_id = q.id and l.priority = coalesce(send.priority, q.priority_default)
     and l.shard = pg_backend_pid() % q.shards
   where q.name = send.queue;
   if v_queue.ids is null or pg_column_size(payload) > v_queue.max_payload / 256 or num_nonnulls(body, content_type, headers, priority,
        delay, deliver_at, ttl, expires_at, tag, max_deliveries, ordering_key, key, idempotency_key, v_queue.ttl, v_queue.max_depth,
-       v_queue.ordering, v_queue.fast, pg_column_compression(payload)) > 0 then
+       v_queue.ordering, v_queue.fast, v_queue.seal_key, pg_column_compression(payload)) > 0 then
     -- Whatever is not a small payload and nothing else, to a lane that is there.
     if v_queue.id is null then
       perform holdfast._no_queue(send.queue);
@@ -3730,6 +3960,9 @@ begin
       return (holdfast._store(holdfast._queue(send.queue),
         array[(payload, body, content_type, headers, priority, v_due, v_expires, correlation_id, tag, max_deliveries,
                ordering_key, key, idempotency_key)::holdfast.draft], v_now))[1];
+    end if;
+    if v_queue.seal_key is not null then
+      perform holdfast._check_sealed(holdfast._queue(send.queue), body);
     end if;
     if v_queue.max_depth is not null then
       perform holdfast._check_depth(holdfast._queue(send.queue), 1);
@@ -3782,6 +4015,9 @@ begin
       case when cardinality(drafts) > 1 then d.ordinality end)
     from unnest(drafts) with ordinality d
     where num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries, d.ordering_key, d.key, d.idempotency_key) > 0;
+  end if;
+  if queue.seal_key is not null then
+    perform holdfast._check_sealed(queue, d.body, case when cardinality(drafts) > 1 then d.ordinality end) from unnest(drafts) with ordinality d;
   end if;
   if queue.ordering is not null
      or exists (select from unnest(drafts) d where num_nonnulls(d.ordering_key, d.key, d.idempotency_key) > 0) then
@@ -3847,6 +4083,9 @@ begin
   end if;
   if coalesce(cardinality(payloads), 0) = 0 then
     return '{}';
+  end if;
+  if v_queue.seal_key is not null then
+    perform holdfast._check_sealed(v_queue, null, case when cardinality(payloads) > 1 then 1 end);
   end if;
   if v_queue.fast then
     perform holdfast._hurry(alone);
@@ -4129,9 +4368,9 @@ create or replace function holdfast._has_options(message holdfast.staged) return
 comment on function holdfast._has_options is 'Whether a staged message has anything beside a payload';
 
 create or replace function holdfast._suspect(
-  message holdfast.staged, max_payload int, log boolean, ordering text, priority_default int, at timestamptz)
+  message holdfast.staged, max_payload int, log boolean, ordering text, priority_default int, at timestamptz, sealed boolean)
 returns boolean language sql stable
-  return coalesce(pg_column_size((message).payload) > max_payload / 256 or pg_column_compression((message).payload) is not null, false)
+  return sealed or coalesce(pg_column_size((message).payload) > max_payload / 256 or pg_column_compression((message).payload) is not null, false)
     or case when holdfast._has_options(message) then coalesce(
     ((message).payload is not null and (message).body is not null)
     or octet_length((message).body) > max_payload
@@ -4171,6 +4410,9 @@ begin
       'ordering_key', message.ordering_key, 'key', message.key, 'idempotency_key', message.idempotency_key));
   end if;
   perform holdfast._check_order(queue, array[v_draft]);
+  if queue.seal_key is not null then
+    perform holdfast._check_sealed(queue, v_draft.body);
+  end if;
   return v_draft;
 exception
   when invalid_text_representation or datetime_field_overflow or interval_field_overflow or numeric_value_out_of_range then
@@ -4195,7 +4437,7 @@ begin
   perform holdfast._staged_draft(message, queue, at);
 exception
   when sqlstate 'QH201' or sqlstate 'QH202' or sqlstate 'QH203' or sqlstate 'QH204' or sqlstate 'QH205' or sqlstate 'QH206'
-    or sqlstate 'QH207' or sqlstate 'QH210' or sqlstate 'QH220' or sqlstate 'QH221' or sqlstate 'QH604' then
+    or sqlstate 'QH207' or sqlstate 'QH210' or sqlstate 'QH220' or sqlstate 'QH221' or sqlstate 'QH241' or sqlstate 'QH604' then
     code := sqlstate;
     get stacked diagnostics reason = pg_exception_detail;
     reason := concat_ws(': ', replace(sqlerrm, format(' [%s]', sqlstate), ''), nullif(reason, ''));
@@ -4217,7 +4459,8 @@ begin
   end if;
   for v_suspect in
     select s.* from holdfast.staged s where s.stage = check_staged.stage and s.n > check_staged.after
-      and holdfast._suspect(s, v_queue.max_payload, v_queue.kind = 'log', v_queue.ordering, v_queue.priority_default, v_now) order by s.n
+      and holdfast._suspect(s, v_queue.max_payload, v_queue.kind = 'log', v_queue.ordering, v_queue.priority_default, v_now,
+                            v_queue.seal_key is not null) order by s.n
   loop
     select r.code, r.reason into check_staged.code, check_staged.message from holdfast._refusal(v_suspect, v_queue, v_now) r;
     continue when check_staged.code is null;
@@ -4262,7 +4505,7 @@ begin
          case when queue.ordering = 'strict' then '' else s.ordering_key end,
          case when queue.ordering = 'strict' or s.ordering_key is not null then nextval('holdfast.order_no') end, queue.row_of
   from (select s.* from holdfast.staged s where s.stage = _store_staged.stage order by s.n offset 0) s
-  where not holdfast._suspect(s, queue.max_payload, queue.kind = 'log', queue.ordering, queue.priority_default, at)
+  where not holdfast._suspect(s, queue.max_payload, queue.kind = 'log', queue.ordering, queue.priority_default, at, queue.seal_key is not null)
     or holdfast._staged_fits(s, queue, at);
   get diagnostics v_stored = row_count;
   return v_stored;
@@ -4385,7 +4628,7 @@ begin
   if v_taken.id is null then
     stages := holdfast._hold_stages(stages, queue.id, _send_once.write_id);
     -- Payloads and nothing else are most writes, and there is nothing to lock or to choose for them.
-    v_bare := not replayed and queue.ordering is distinct from 'strict'
+    v_bare := not replayed and queue.ordering is distinct from 'strict' and queue.seal_key is null
       and not exists (select from holdfast.staged s where s.stage = any (stages) and holdfast._has_options(s));
     if not v_bare then
       v_singly := holdfast._lock_staged(queue, stages);
@@ -4501,6 +4744,10 @@ begin
 end $$;
 comment on function holdfast._check_once is 'Refuse a bad key or window of send_once, and a transaction whose snapshot may be old';
 
+create or replace function holdfast._messages_hash(queue holdfast.queue, messages jsonb) returns bytea language sql stable
+  return sha256(convert_to(coalesce(case when (queue).seal_key is null or jsonb_typeof(messages) <> 'array' then messages else holdfast._digests(messages) end::text, ''), 'UTF8'));
+comment on function holdfast._messages_hash is 'Tells whether two batches say the same';
+
 create or replace function holdfast._sent_once(queue holdfast.queue, key text, hash bytea, at timestamptz, until timestamptz) returns bigint[]
 language plpgsql volatile
 as $$
@@ -4543,7 +4790,7 @@ declare
   v_now timestamptz := holdfast.now();
 begin
   perform holdfast._check_once(send_once.idempotency_key, "window");
-  ids := holdfast._sent_once(v_queue, send_once.idempotency_key, sha256(convert_to(coalesce(messages::text, ''), 'UTF8')), v_now, v_now + "window");
+  ids := holdfast._sent_once(v_queue, send_once.idempotency_key, holdfast._messages_hash(v_queue, messages), v_now, v_now + "window");
   deduped := ids is not null;
   if not deduped then
     ids := holdfast.send_many(send_once.queue, messages, alone);
@@ -6924,7 +7171,8 @@ begin
         cross join lateral (select holdfast._repaired(m, s, columns) as repaired offset 0) r
       where s.stage = _dubious_repairs.stage and s.n > _dubious_repairs.after and s.n <= _dubious_repairs.upto and r.repaired <> '{}'
       offset 0) c
-    where c.emptied or holdfast._suspect(c.change, target.max_payload, false, target.ordering, target.priority_default, at);
+    where c.emptied or holdfast._suspect(c.change, target.max_payload, false, target.ordering, target.priority_default, at,
+      target.seal_key is not null and num_nonnulls((c.change).payload, (c.change).body) > 0);
 end $$;
 comment on function holdfast._dubious_repairs is
   'Rows of a stage, as what they change of dead letters, that a send may refuse. emptied: what had a payload or a body has none';
@@ -6938,6 +7186,10 @@ begin
     code := 'QH203';
     reason := 'the repair leaves neither payload nor body: A message that had one has to keep one; JSON''s null is one.';
   else
+    -- What it leaves alone may be there in clear: it was sent before the queue had a key.
+    if num_nonnulls(change.payload, change.body) = 0 then
+      target.seal_key := null;
+    end if;
     select r.code, r.reason into _repair_refusal.code, _repair_refusal.reason from holdfast._refusal(change, target, at) r;
   end if;
 end $$;
@@ -13136,9 +13388,9 @@ begin
   end if;
   for v_grant in
     select * from (values
-      ('holdfast_producer', '{send,send_batch,send_many,send_once,queue_schema,schema_versions,open_stage,check_staged,send_staged,drop_staged,writes,json_errors,begin_run,report_run,end_run,runs,publish,publish_batch,event_types,fast_mode,now}'::text[]),
-      ('holdfast_consumer', '{read,read_archive,log_stats,extent,base_id,queue_schema,schema_versions,claim,claim_cohort,claims,take,bury_spent,hold,next,ack,nack,reject,release,extend,dispatch_endpoints,admit,yield_probe,record_attempts,attempts,endpoint_attempts,held,holders,listen,browse,message,whereabouts,contents,outcomes,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
-      ('holdfast_monitor', '{queue_stats,outcomes,queues,queue_info,queue_schema,schema_versions,leases,log_stats,extent,base_id,blocked_keys,samples,rollups,archived,why,runs,endpoints,endpoint_info,endpoint_health,endpoint_events,event_types,subscriptions,now}'),
+      ('holdfast_producer', '{send,send_batch,send_many,send_once,queue_schema,schema_versions,sealing,seal_keys,open_stage,check_staged,send_staged,drop_staged,writes,json_errors,begin_run,report_run,end_run,runs,publish,publish_batch,event_types,fast_mode,now}'::text[]),
+      ('holdfast_consumer', '{read,read_archive,log_stats,extent,base_id,queue_schema,schema_versions,seal_keys,claim,claim_cohort,claims,take,bury_spent,hold,next,ack,nack,reject,release,extend,dispatch_endpoints,admit,yield_probe,record_attempts,attempts,endpoint_attempts,held,holders,listen,browse,message,whereabouts,contents,outcomes,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
+      ('holdfast_monitor', '{queue_stats,outcomes,queues,queue_info,queue_schema,schema_versions,seal_keys,leases,log_stats,extent,base_id,blocked_keys,samples,rollups,archived,why,runs,endpoints,endpoint_info,endpoint_health,endpoint_events,event_types,subscriptions,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
     ) g(role, verbs)
@@ -13169,7 +13421,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '7824153fb665177954411e935b7edb87c42d97e3cedea71d46d2f8c9b44c4458', false);
+values (0, 'functions', '2b1cc6e7cfebef7318fdbeeade92d10f83ff21962a83613db6d766134997b0ad', false);
 \else
 do $install$
 begin
@@ -13198,7 +13450,8 @@ begin
             (20, '6ebdb59d50bac18e6f6fc2fd9661ba0a16555668e522cd4a1806c04b46805dbb'),
             (21, '565f2b8958ee8c1b237db5b7d888c7d09dad8bfab76283c13b6ade87c08fcf06'),
             (22, '954d21b8304085e64881f76495b356065f9b8b77ad4361c17aef5386919bca12'),
-            (0, '7824153fb665177954411e935b7edb87c42d97e3cedea71d46d2f8c9b44c4458')
+            (23, 'c2592bf3b2fd34c8347743344f9e59f3a5c741ae7155abb08e3024b3af120496'),
+            (0, '2b1cc6e7cfebef7318fdbeeade92d10f83ff21962a83613db6d766134997b0ad')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
@@ -13210,9 +13463,9 @@ $install$;
 \endif
 commit;
 \if :holdfast_absent
-\echo 'Holdfast is installed, schema version 22.'
+\echo 'Holdfast is installed, schema version 23.'
 \else
-\echo 'This version of Holdfast, schema version 22, is installed already: nothing to do.'
+\echo 'This version of Holdfast, schema version 23, is installed already: nothing to do.'
 \endif
 \set ON_ERROR_STOP :holdfast_stop
 \set QUIET :holdfast_quiet

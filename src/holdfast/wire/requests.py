@@ -286,6 +286,12 @@ class CheckSchema(Body, kw_only=True):
     compatibility: Word | None = None
 
 
+class SetSealKey(Body, kw_only=True):
+    """The key that messages are sealed with."""
+
+    public_key: Annotated[str, Meta(max_length=8_000)]
+
+
 class TakeRate(Body, kw_only=True):
     """What to take from a bucket, and how it fills."""
 

@@ -43,6 +43,7 @@ from holdfast.client import (
     RotatedSecret,
     Sample,
     SchemaFinding,
+    SealKey,
     ServiceInfo,
     ServiceQueue,
     Settlement,
@@ -57,6 +58,7 @@ QUEUE = "/v1/queues/{queue}"
 MESSAGES = QUEUE + "/messages"
 RECORDS = QUEUE + "/records"
 SCHEMA = QUEUE + "/schema"
+SEAL_KEYS = QUEUE + "/seal-keys"
 ELSEWHERE = "/v1/services/{service}/queues"
 ENDPOINT = "/v1/endpoints/{endpoint}"
 SUBSCRIPTIONS = "/v1/subscriptions"
@@ -159,6 +161,10 @@ ROUTES: Mapping[str, Route] = MappingProxyType(
         "check_schema": post(
             SCHEMA + "/check", Listing("findings", SchemaFinding), requests.CheckSchema, repeatable=True
         ),
+        # Seals
+        "set_seal_key": post(SEAL_KEYS, Field("SealKeySet", "id", str), requests.SetSealKey, repeatable=True),
+        "seal_keys": get(SEAL_KEYS, Listing("keys", SealKey)),
+        "drop_seal_key": change("DELETE", SEAL_KEYS + "/{key_id}", Field("SealKeyDropped", "dropped", bool)),
         # Logs
         "read": get(RECORDS, Listing("records", Record), requests.Read),
         "log_delete": post(RECORDS + "/delete", Field("Deleted", "deleted", int), requests.LogDelete),

@@ -24,7 +24,7 @@ from holdfast.client._async.session import (
 from holdfast.client._async.sql_verbs import AsyncSqlVerbs
 from holdfast.client._concurrency import AsyncSignal
 from holdfast.client._json import reader
-from holdfast.client._queue_schema import KnownSchemas
+from holdfast.client._rules import KnownRules
 from holdfast.client._types import Delivery, Duration
 
 FIRST_POLL_SECONDS = 0.05
@@ -44,9 +44,9 @@ class AsyncTransaction(AsyncSqlVerbs):
         connection: AsyncConnection[Any],
         *,
         parse_float: Callable[[str], Any] = float,
-        schemas: KnownSchemas | None = None,
+        known: KnownRules | None = None,
     ) -> None:
-        super().__init__(AsyncConnectionSession(connection, reader(parse_float)), schemas)
+        super().__init__(AsyncConnectionSession(connection, reader(parse_float)), known)
         self.connection = connection
         self._parse_float = parse_float
 
@@ -54,7 +54,7 @@ class AsyncTransaction(AsyncSqlVerbs):
     async def transaction(self) -> AsyncIterator[AsyncTransaction]:
         """A savepoint: an error inside undoes only what was done inside."""
         async with self._session.transaction() as connection:
-            yield AsyncTransaction(connection, parse_float=self._parse_float, schemas=self._schemas)
+            yield AsyncTransaction(connection, parse_float=self._parse_float, known=self._known)
 
     async def claim(
         self,
@@ -116,7 +116,7 @@ class AsyncHoldfast(AsyncSqlVerbs):
         where = listen_url or url
         self._listener = None
         if listen and where is not None:
-            self._listener = AsyncListener(where, self._schemas.forget)
+            self._listener = AsyncListener(where, self._known.forget)
 
     async def __aenter__(self) -> AsyncHoldfast:
         return self
@@ -145,7 +145,7 @@ class AsyncHoldfast(AsyncSqlVerbs):
         On a connection of the caller's that is in a transaction, it is a savepoint.
         """
         async with self._session.transaction() as connection:
-            yield AsyncTransaction(connection, parse_float=self._parse_float, schemas=self._schemas)
+            yield AsyncTransaction(connection, parse_float=self._parse_float, known=self._known)
 
     async def claim(
         self,

@@ -11,7 +11,7 @@ from holdfast.client._async.verbs import AsyncVerbs
 from holdfast.client._bulk import COPY_ROWS
 from holdfast.client._calls import unqualified
 from holdfast.client._concurrency import AsyncMessages
-from holdfast.client._queue_schema import KnownSchemas
+from holdfast.client._rules import KnownRules
 from holdfast.client._types import Duration
 
 
@@ -21,10 +21,10 @@ class AsyncSqlVerbs(AsyncCheckedVerbs, AsyncVerbs):
 
     _session: AsyncSqlSession
 
-    def __init__(self, session: AsyncSqlSession, schemas: KnownSchemas | None = None) -> None:
-        """schemas: what is known of them already."""
+    def __init__(self, session: AsyncSqlSession, known: KnownRules | None = None) -> None:
+        """known: of the rules of queues already."""
         super().__init__(session)
-        self._schemas = KnownSchemas() if schemas is None else schemas
+        self._known = KnownRules() if known is None else known
 
     async def bulk_send(
         self,
@@ -47,7 +47,7 @@ class AsyncSqlVerbs(AsyncCheckedVerbs, AsyncVerbs):
             chunk=chunk,
             progress=progress,
             atomic=atomic,
-            schema=self._schema,
+            look=self._rules,
         )
 
     async def fast_mode(self) -> None:

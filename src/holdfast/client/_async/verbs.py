@@ -13,6 +13,7 @@ from holdfast.client._async.keys import AsyncKeyVerbs
 from holdfast.client._async.logs import AsyncLogVerbs
 from holdfast.client._async.publishing import AsyncEventVerbs
 from holdfast.client._async.schemas import AsyncSchemaVerbs
+from holdfast.client._async.seals import AsyncSealVerbs
 from holdfast.client._async.services import AsyncServiceVerbs
 from holdfast.client._bulk import as_object, new_message
 from holdfast.client._calls import unqualified
@@ -43,6 +44,7 @@ class AsyncVerbs(
     AsyncLogVerbs,
     AsyncKeyVerbs,
     AsyncSchemaVerbs,
+    AsyncSealVerbs,
     AsyncServiceVerbs,
     AsyncEndpointVerbs,
     AsyncEventVerbs,

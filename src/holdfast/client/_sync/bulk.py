@@ -13,14 +13,17 @@ from holdfast.client._arguments import text
 from holdfast.client._bulk import COPY, Tally, inbox_row, needs_clock, new_message
 from holdfast.client._calls import call
 from holdfast.client._concurrency import Messages, each
-from holdfast.client._errors import translated
+from holdfast.client._errors import UnsealedMessageError, translated
 from holdfast.client._explain import explained
-from holdfast.client._queue_schema import InForce
 from holdfast.client._rows import scalar
+from holdfast.client._rules import Rules
 from holdfast.client._schema_rules import refuse_misfit
+from holdfast.client._seal_rules import sealed_messages
 from holdfast.client._sync.session import SqlSession, run
 from holdfast.client._traces import current_trace
 from holdfast.client._types import NewMessage
+
+VERB = "bulk_send"
 
 
 def copy_messages(
@@ -31,34 +34,55 @@ def copy_messages(
     chunk: int,
     progress: Callable[[int], object] | None,
     atomic: bool,
-    schema: Callable[[str], Any],
+    look: Callable[..., Any],
 ) -> int:
-    """Send all messages and return how many; schema: finds the one that they have to fit."""
+    """Send all messages and return how many; look: finds the rules that they are held to."""
     if chunk < 1:
         raise ValueError(f"chunk is a number of messages, at least 1, not {chunk}")
     text("queue", queue)
     sent = Tally(progress)
+    rules = look(queue, VERB)
     if atomic:
-        in_force = schema(queue)
         with session.transaction() as connection:
             for part in chunks(messages, chunk):
-                refuse_part(in_force, part, sent.total)
-                copy_chunk(connection, queue, part)
+                rules = copy_part(connection, queue, part, sent.total, rules, look)
                 sent.add(len(part))
     else:
         for part in chunks(messages, chunk):
-            refuse_part(schema(queue), part, sent.total)
+            rules = look(queue, VERB)
             with session.transaction() as connection:
-                copy_chunk(connection, queue, part)
+                copy_part(connection, queue, part, sent.total, rules, look)
             sent.add(len(part))
     return sent.total
 
 
-def refuse_part(schema: InForce | None, part: list[NewMessage], before: int) -> None:
-    """Refuse a message that does not fit; before: how many came before these."""
-    if schema is not None:
+def copy_part(
+    connection: Connection[Any],
+    queue: str,
+    part: list[NewMessage],
+    before: int,
+    rules: Rules,
+    look: Callable[..., Any],
+) -> Rules:
+    """One COPY, and another if the queue has got a key meanwhile; before: how many messages came before."""
+    try:
+        with connection.transaction():
+            copy_chunk(connection, queue, held_to(rules, queue, part, before))
+        return rules
+    except UnsealedMessageError:
+        since: Rules = look(queue, VERB, again=True)
+        if since.seal == rules.seal:
+            raise
+    copy_chunk(connection, queue, held_to(since, queue, part, before))
+    return since
+
+
+def held_to(rules: Rules, queue: str, part: list[NewMessage], before: int) -> list[NewMessage]:
+    """Messages as they are to be stored; refuses those that do not fit."""
+    if rules.schema is not None:
         for nth, message in enumerate(part, before):
-            refuse_misfit(schema, message.payload, message.body, nth)
+            refuse_misfit(rules.schema, message.payload, message.body, nth, hidden=rules.seal is not None)
+    return part if rules.seal is None else sealed_messages(rules.seal, queue, part, before)
 
 
 def chunks(messages: Messages, size: int) -> Iterator[list[NewMessage]]:
@@ -78,7 +102,7 @@ def copy_chunk(connection: Connection[Any], queue: str, part: list[NewMessage]) 
     now = read_clock(connection) if needs_clock(part) else None
     trace = current_trace()
     rows = [inbox_row(queue, message, now, trace) for message in part]
-    with explained("bulk_send"), translated(), connection.cursor() as cursor, cursor.copy(COPY) as copy:
+    with explained(VERB), translated(), connection.cursor() as cursor, cursor.copy(COPY) as copy:
         for row in rows:
             copy.write_row(row)
 

@@ -16,7 +16,7 @@ from psycopg_pool import ConnectionPool
 from holdfast.client._arguments import seconds
 from holdfast.client._concurrency import Signal
 from holdfast.client._json import reader
-from holdfast.client._queue_schema import KnownSchemas
+from holdfast.client._rules import KnownRules
 from holdfast.client._sync.listener import Listener
 from holdfast.client._sync.session import (
     ConnectionSession,
@@ -45,9 +45,9 @@ class Transaction(SqlVerbs):
         connection: Connection[Any],
         *,
         parse_float: Callable[[str], Any] = float,
-        schemas: KnownSchemas | None = None,
+        known: KnownRules | None = None,
     ) -> None:
-        super().__init__(ConnectionSession(connection, reader(parse_float)), schemas)
+        super().__init__(ConnectionSession(connection, reader(parse_float)), known)
         self.connection = connection
         self._parse_float = parse_float
 
@@ -55,7 +55,7 @@ class Transaction(SqlVerbs):
     def transaction(self) -> Iterator[Transaction]:
         """A savepoint: an error inside undoes only what was done inside."""
         with self._session.transaction() as connection:
-            yield Transaction(connection, parse_float=self._parse_float, schemas=self._schemas)
+            yield Transaction(connection, parse_float=self._parse_float, known=self._known)
 
     def claim(
         self,
@@ -117,7 +117,7 @@ class Holdfast(SqlVerbs):
         where = listen_url or url
         self._listener = None
         if listen and where is not None:
-            self._listener = Listener(where, self._schemas.forget)
+            self._listener = Listener(where, self._known.forget)
 
     def __enter__(self) -> Holdfast:
         return self
@@ -146,7 +146,7 @@ class Holdfast(SqlVerbs):
         On a connection of the caller's that is in a transaction, it is a savepoint.
         """
         with self._session.transaction() as connection:
-            yield Transaction(connection, parse_float=self._parse_float, schemas=self._schemas)
+            yield Transaction(connection, parse_float=self._parse_float, known=self._known)
 
     def claim(
         self,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from holdfast.client._bulk import COPY_ROWS
 from holdfast.client._calls import unqualified
 from holdfast.client._concurrency import Messages
-from holdfast.client._queue_schema import KnownSchemas
+from holdfast.client._rules import KnownRules
 from holdfast.client._sync.bulk import copy_messages
 from holdfast.client._sync.schema_checks import CheckedVerbs
 from holdfast.client._sync.session import SqlSession
@@ -22,10 +22,10 @@ class SqlVerbs(CheckedVerbs, Verbs):
 
     _session: SqlSession
 
-    def __init__(self, session: SqlSession, schemas: KnownSchemas | None = None) -> None:
-        """schemas: what is known of them already."""
+    def __init__(self, session: SqlSession, known: KnownRules | None = None) -> None:
+        """known: of the rules of queues already."""
         super().__init__(session)
-        self._schemas = KnownSchemas() if schemas is None else schemas
+        self._known = KnownRules() if known is None else known
 
     def bulk_send(
         self,
@@ -48,7 +48,7 @@ class SqlVerbs(CheckedVerbs, Verbs):
             chunk=chunk,
             progress=progress,
             atomic=atomic,
-            schema=self._schema,
+            look=self._rules,
         )
 
     def fast_mode(self) -> None:

@@ -16,6 +16,7 @@ from holdfast.client._sync.keys import KeyVerbs
 from holdfast.client._sync.logs import LogVerbs
 from holdfast.client._sync.publishing import EventVerbs
 from holdfast.client._sync.schemas import SchemaVerbs
+from holdfast.client._sync.seals import SealVerbs
 from holdfast.client._sync.services import ServiceVerbs
 from holdfast.client._types import (
     BlockedKey,
@@ -44,6 +45,7 @@ class Verbs(
     LogVerbs,
     KeyVerbs,
     SchemaVerbs,
+    SealVerbs,
     ServiceVerbs,
     EndpointVerbs,
     EventVerbs,

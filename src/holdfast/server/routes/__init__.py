@@ -15,6 +15,7 @@ from . import (
     queues,
     reports,
     schemas,
+    seals,
     services,
 )
 
@@ -24,6 +25,7 @@ BOOKS = (
     claims.book,
     reports.book,
     schemas.book,
+    seals.book,
     logs.book,
     endpoints.book,
     events.book,

@@ -57,8 +57,8 @@ end $$;
 comment on function holdfast._check_order is 'Refuse an ordering key or a priority that does not go with the ordering of the queue';
 
 create or replace function holdfast._payload_hash(payload jsonb, body bytea) returns bytea language sql immutable
-  return sha256(case when body is not null then '\x01'::bytea || body when payload is not null then '\x02'::bytea || convert_to(payload::text, 'UTF8') else '\x' end);
-comment on function holdfast._payload_hash is 'Tells whether two messages say the same';
+  return sha256(case when body is not null then coalesce('\x03'::bytea || holdfast._digest(body), '\x01'::bytea || body) when payload is not null then '\x02'::bytea || convert_to(payload::text, 'UTF8') else '\x' end);
+comment on function holdfast._payload_hash is 'Tells whether two messages say the same; of a sealed one, by the keyed hash of its plaintext';
 
 create or replace function holdfast._store_with_keys(queue holdfast.queue, drafts holdfast.draft[], at timestamptz) returns bigint[]
 language plpgsql volatile

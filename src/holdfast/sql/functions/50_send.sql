@@ -70,13 +70,13 @@ declare
   v_xid xid8;
   v_id bigint;
 begin
-  select q.id, q.kind, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, q.ordering, q.fast, q.row_of, l.ids into v_queue
+  select q.id, q.kind, q.max_payload, q.ttl, q.max_depth, q.notify, q.asleep, q.ordering, q.fast, q.row_of, q.seal_key, l.ids into v_queue
   from holdfast.queue q left join holdfast.lane l on l.queue_id = q.id and l.priority = coalesce(send.priority, q.priority_default)
     and l.shard = pg_backend_pid() % q.shards
   where q.name = send.queue;
   if v_queue.ids is null or pg_column_size(payload) > v_queue.max_payload / 256 or num_nonnulls(body, content_type, headers, priority,
        delay, deliver_at, ttl, expires_at, tag, max_deliveries, ordering_key, key, idempotency_key, v_queue.ttl, v_queue.max_depth,
-       v_queue.ordering, v_queue.fast, pg_column_compression(payload)) > 0 then
+       v_queue.ordering, v_queue.fast, v_queue.seal_key, pg_column_compression(payload)) > 0 then
     -- Whatever is not a small payload and nothing else, to a lane that is there.
     if v_queue.id is null then
       perform holdfast._no_queue(send.queue);
@@ -94,6 +94,9 @@ begin
       return (holdfast._store(holdfast._queue(send.queue),
         array[(payload, body, content_type, headers, priority, v_due, v_expires, correlation_id, tag, max_deliveries,
                ordering_key, key, idempotency_key)::holdfast.draft], v_now))[1];
+    end if;
+    if v_queue.seal_key is not null then
+      perform holdfast._check_sealed(holdfast._queue(send.queue), body);
     end if;
     if v_queue.max_depth is not null then
       perform holdfast._check_depth(holdfast._queue(send.queue), 1);
@@ -146,6 +149,9 @@ begin
       case when cardinality(drafts) > 1 then d.ordinality end)
     from unnest(drafts) with ordinality d
     where num_nonnulls(d.priority, d.due_at, d.expires_at, d.max_deliveries, d.ordering_key, d.key, d.idempotency_key) > 0;
+  end if;
+  if queue.seal_key is not null then
+    perform holdfast._check_sealed(queue, d.body, case when cardinality(drafts) > 1 then d.ordinality end) from unnest(drafts) with ordinality d;
   end if;
   if queue.ordering is not null
      or exists (select from unnest(drafts) d where num_nonnulls(d.ordering_key, d.key, d.idempotency_key) > 0) then
@@ -211,6 +217,9 @@ begin
   end if;
   if coalesce(cardinality(payloads), 0) = 0 then
     return '{}';
+  end if;
+  if v_queue.seal_key is not null then
+    perform holdfast._check_sealed(v_queue, null, case when cardinality(payloads) > 1 then 1 end);
   end if;
   if v_queue.fast then
     perform holdfast._hurry(alone);

@@ -70,9 +70,9 @@ create or replace function holdfast._has_options(message holdfast.staged) return
 comment on function holdfast._has_options is 'Whether a staged message has anything beside a payload';
 
 create or replace function holdfast._suspect(
-  message holdfast.staged, max_payload int, log boolean, ordering text, priority_default int, at timestamptz)
+  message holdfast.staged, max_payload int, log boolean, ordering text, priority_default int, at timestamptz, sealed boolean)
 returns boolean language sql stable
-  return coalesce(pg_column_size((message).payload) > max_payload / 256 or pg_column_compression((message).payload) is not null, false)
+  return sealed or coalesce(pg_column_size((message).payload) > max_payload / 256 or pg_column_compression((message).payload) is not null, false)
     or case when holdfast._has_options(message) then coalesce(
     ((message).payload is not null and (message).body is not null)
     or octet_length((message).body) > max_payload
@@ -112,6 +112,9 @@ begin
       'ordering_key', message.ordering_key, 'key', message.key, 'idempotency_key', message.idempotency_key));
   end if;
   perform holdfast._check_order(queue, array[v_draft]);
+  if queue.seal_key is not null then
+    perform holdfast._check_sealed(queue, v_draft.body);
+  end if;
   return v_draft;
 exception
   when invalid_text_representation or datetime_field_overflow or interval_field_overflow or numeric_value_out_of_range then
@@ -136,7 +139,7 @@ begin
   perform holdfast._staged_draft(message, queue, at);
 exception
   when sqlstate 'QH201' or sqlstate 'QH202' or sqlstate 'QH203' or sqlstate 'QH204' or sqlstate 'QH205' or sqlstate 'QH206'
-    or sqlstate 'QH207' or sqlstate 'QH210' or sqlstate 'QH220' or sqlstate 'QH221' or sqlstate 'QH604' then
+    or sqlstate 'QH207' or sqlstate 'QH210' or sqlstate 'QH220' or sqlstate 'QH221' or sqlstate 'QH241' or sqlstate 'QH604' then
     code := sqlstate;
     get stacked diagnostics reason = pg_exception_detail;
     reason := concat_ws(': ', replace(sqlerrm, format(' [%s]', sqlstate), ''), nullif(reason, ''));
@@ -158,7 +161,8 @@ begin
   end if;
   for v_suspect in
     select s.* from holdfast.staged s where s.stage = check_staged.stage and s.n > check_staged.after
-      and holdfast._suspect(s, v_queue.max_payload, v_queue.kind = 'log', v_queue.ordering, v_queue.priority_default, v_now) order by s.n
+      and holdfast._suspect(s, v_queue.max_payload, v_queue.kind = 'log', v_queue.ordering, v_queue.priority_default, v_now,
+                            v_queue.seal_key is not null) order by s.n
   loop
     select r.code, r.reason into check_staged.code, check_staged.message from holdfast._refusal(v_suspect, v_queue, v_now) r;
     continue when check_staged.code is null;
@@ -203,7 +207,7 @@ begin
          case when queue.ordering = 'strict' then '' else s.ordering_key end,
          case when queue.ordering = 'strict' or s.ordering_key is not null then nextval('holdfast.order_no') end, queue.row_of
   from (select s.* from holdfast.staged s where s.stage = _store_staged.stage order by s.n offset 0) s
-  where not holdfast._suspect(s, queue.max_payload, queue.kind = 'log', queue.ordering, queue.priority_default, at)
+  where not holdfast._suspect(s, queue.max_payload, queue.kind = 'log', queue.ordering, queue.priority_default, at, queue.seal_key is not null)
     or holdfast._staged_fits(s, queue, at);
   get diagnostics v_stored = row_count;
   return v_stored;
@@ -326,7 +330,7 @@ begin
   if v_taken.id is null then
     stages := holdfast._hold_stages(stages, queue.id, _send_once.write_id);
     -- Payloads and nothing else are most writes, and there is nothing to lock or to choose for them.
-    v_bare := not replayed and queue.ordering is distinct from 'strict'
+    v_bare := not replayed and queue.ordering is distinct from 'strict' and queue.seal_key is null
       and not exists (select from holdfast.staged s where s.stage = any (stages) and holdfast._has_options(s));
     if not v_bare then
       v_singly := holdfast._lock_staged(queue, stages);

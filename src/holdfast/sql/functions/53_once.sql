@@ -19,6 +19,10 @@ begin
 end $$;
 comment on function holdfast._check_once is 'Refuse a bad key or window of send_once, and a transaction whose snapshot may be old';
 
+create or replace function holdfast._messages_hash(queue holdfast.queue, messages jsonb) returns bytea language sql stable
+  return sha256(convert_to(coalesce(case when (queue).seal_key is null or jsonb_typeof(messages) <> 'array' then messages else holdfast._digests(messages) end::text, ''), 'UTF8'));
+comment on function holdfast._messages_hash is 'Tells whether two batches say the same';
+
 create or replace function holdfast._sent_once(queue holdfast.queue, key text, hash bytea, at timestamptz, until timestamptz) returns bigint[]
 language plpgsql volatile
 as $$
@@ -61,7 +65,7 @@ declare
   v_now timestamptz := holdfast.now();
 begin
   perform holdfast._check_once(send_once.idempotency_key, "window");
-  ids := holdfast._sent_once(v_queue, send_once.idempotency_key, sha256(convert_to(coalesce(messages::text, ''), 'UTF8')), v_now, v_now + "window");
+  ids := holdfast._sent_once(v_queue, send_once.idempotency_key, holdfast._messages_hash(v_queue, messages), v_now, v_now + "window");
   deduped := ids is not null;
   if not deduped then
     ids := holdfast.send_many(send_once.queue, messages, alone);

@@ -72,7 +72,8 @@ begin
         cross join lateral (select holdfast._repaired(m, s, columns) as repaired offset 0) r
       where s.stage = _dubious_repairs.stage and s.n > _dubious_repairs.after and s.n <= _dubious_repairs.upto and r.repaired <> '{}'
       offset 0) c
-    where c.emptied or holdfast._suspect(c.change, target.max_payload, false, target.ordering, target.priority_default, at);
+    where c.emptied or holdfast._suspect(c.change, target.max_payload, false, target.ordering, target.priority_default, at,
+      target.seal_key is not null and num_nonnulls((c.change).payload, (c.change).body) > 0);
 end $$;
 comment on function holdfast._dubious_repairs is
   'Rows of a stage, as what they change of dead letters, that a send may refuse. emptied: what had a payload or a body has none';
@@ -86,6 +87,10 @@ begin
     code := 'QH203';
     reason := 'the repair leaves neither payload nor body: A message that had one has to keep one; JSON''s null is one.';
   else
+    -- What it leaves alone may be there in clear: it was sent before the queue had a key.
+    if num_nonnulls(change.payload, change.body) = 0 then
+      target.seal_key := null;
+    end if;
     select r.code, r.reason into _repair_refusal.code, _repair_refusal.reason from holdfast._refusal(change, target, at) r;
   end if;
 end $$;
