@@ -33,10 +33,10 @@ spark: $(SPARK) ## add to it what pipelines need: Spark, and Java for a machine 
 demo: $(SPARK) ## 200,000 orders from files to a report, in two minutes (files in ./.demo)
 	$(BIN)/python -m examples.demo $(DEMO_ARGS)
 
-test: check debian/pgbouncer debian/redis ## set up, then lint, types and the test suite (< 15 minutes)
+test: check debian/pgbouncer debian/redis debian/nodejs ## set up, then lint, types and the test suite (< 15 minutes)
 	$(PYTEST) -m "not verify"
 
-verify: check debian/pgbouncer debian/redis debian/postgresql-15 debian/libpostgresql-jdbc-java debian/wrk ## all tests, the long ones too, on PostgreSQL 18 and 15
+verify: check debian/pgbouncer debian/redis debian/nodejs debian/postgresql-15 debian/libpostgresql-jdbc-java debian/wrk ## all tests, the long ones too, on PostgreSQL 18 and 15
 	$(PYTEST)
 	HOLDFAST_PG_BIN=$(PG15_BIN) $(PYTEST)
 
@@ -112,12 +112,14 @@ clean: ## remove what make made, except the data in .holdfast
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Debian packages that only tests and benchmarks need. As root they are installed; others are told what to ask for.
-.PHONY: debian/pgbouncer debian/redis debian/postgresql-15 debian/libpostgresql-jdbc-java debian/wrk
+.PHONY: debian/pgbouncer debian/redis debian/nodejs debian/postgresql-15 debian/libpostgresql-jdbc-java debian/wrk
 debian/pgbouncer:
 	@$(call debian_package,pgbouncer,command -v pgbouncer || test -x /usr/sbin/pgbouncer)
 debian/redis: debian/pgbouncer  # one apt at a time, also with make -j
 	@$(call debian_package,redis,command -v redis-server)
-debian/postgresql-15: debian/redis  # one apt at a time, also with make -j
+debian/nodejs: debian/redis  # one apt at a time, also with make -j
+	@$(call debian_package,nodejs,command -v node)
+debian/postgresql-15: debian/nodejs  # one apt at a time, also with make -j
 	@$(call debian_package,postgresql-15,test -x $(PG15_BIN)/postgres)
 debian/libpostgresql-jdbc-java:
 	@$(call debian_package,libpostgresql-jdbc-java,test -f /usr/share/java/postgresql.jar)

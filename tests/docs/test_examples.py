@@ -25,7 +25,7 @@ from tests.docs.session import Reader, statements
 from tests.fix_http import Caller
 
 RUNNING = {"sql", "python"}
-SHOWN = {"sh", "text", "mermaid"}
+SHOWN = {"javascript", "sh", "text", "mermaid"}  # tests/webhook/test_verifying.py runs the javascript
 CLIENT = ROOT / "docs" / "client.md"  # tests/client/test_examples.py runs it
 WITH_EXAMPLES = [page for page in PAGES if any(language in RUNNING for language, _ in blocks(page))]
 RUNNABLE = [page for page in WITH_EXAMPLES if page != CLIENT]

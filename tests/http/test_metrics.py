@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.client import Holdfast
 from holdfast.server import figures, meters
+from holdfast.server.settings import Dispatch
 from tests.cli.conftest import PATIENCE
 from tests.docs.pages import quoted, rows, sections, text_of
 from tests.fix_http import Caller, Serve, ServeProcess
@@ -256,7 +257,8 @@ def test_several_processes_answer_as_one(serve_process: ServeProcess, orders: Ho
         eventually(lambda: scraped(caller)["holdfast_messages_total"]["sent", "orders"] == 60, what="all 60")
 
 
-def test_every_metric_is_documented(http: Caller, orders: Holdfast) -> None:
+def test_every_metric_is_documented(serve: Serve, orders: Holdfast) -> None:
+    http = serve(dispatch=Dispatch())
     http.send("orders", 1)
     response = http.call("GET", "/metrics")
     families = {family.name for family in text_string_to_metric_families(response.text)}

@@ -12,6 +12,7 @@ from . import (
     api_key,
     archive,
     dead,
+    dispatch,
     key,
     lease,
     log,
@@ -65,6 +66,7 @@ def root(
 
 up.register(app)
 serve.register(app)
+dispatch.register(app)
 schema.register(app)
 postgres.register(app)
 message.register(app)

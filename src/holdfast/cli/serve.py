@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,9 @@ from ._revival import revived
 from ._tls import check_pair
 from ._values import duration
 
+if TYPE_CHECKING:
+    from holdfast.server.settings import Dispatch
+
 HOST_VARIABLE = "HOLDFAST_HOST"
 PORT_VARIABLE = "HOLDFAST_PORT"
 LISTEN_VARIABLE = "HOLDFAST_LISTEN_URL"
@@ -24,9 +27,10 @@ REDIS_VARIABLE = "HOLDFAST_REDIS_URL"
 FORMAT_VARIABLE = "HOLDFAST_LOG_FORMAT"
 LEVEL_VARIABLE = "HOLDFAST_LOG_LEVEL"
 DIALECTS_VARIABLE = "HOLDFAST_DIALECTS"
+ALLOW_VARIABLE = "HOLDFAST_ALLOW"
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
-SHORTEST, LONGEST = {"statement_timeout": 0.1}, 86_400.0  # seconds that an option takes
+SHORTEST, LONGEST = {"statement_timeout": 0.1, "lease": 1.0}, 86_400.0  # seconds that an option takes
 
 Host = Annotated[
     str | None,
@@ -106,6 +110,18 @@ Grace = Annotated[
 ]
 
 
+NoDispatch = Annotated[
+    bool, typer.Option("--no-dispatch", help="Deliver nothing to endpoints; somebody else does.")
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="A network, address or host that deliveries may reach beside the public internet, with or "
+        f"without a port; repeatable. Else {ALLOW_VARIABLE}, with commas between them.",
+    ),
+]
+
 MetricsQueues = Annotated[
     int, typer.Option(min=0, max=1000, help="Of how many queues /metrics has figures, the first by name.")
 ]
@@ -164,6 +180,8 @@ def serve(
     wait: Wait = None,
     drain: Drain = None,
     grace: Grace = None,
+    no_dispatch: NoDispatch = False,
+    allow: Allow = None,
     metrics_queues: MetricsQueues = 100,
     log_format: Format = None,
     log_level: Level = None,
@@ -191,6 +209,7 @@ def serve(
             proxies=tuple(proxy or ()),
             tls_certificate=tls_certificate,
             tls_key=tls_key,
+            dispatch=None if no_dispatch else dispatching(allow),
             metrics_queues=metrics_queues,
             log_format=chosen(LogFormat, log_format, FORMAT_VARIABLE, LogFormat.TEXT),
             log_level=chosen(LogLevel, log_level, LEVEL_VARIABLE, LogLevel.INFO),
@@ -247,6 +266,19 @@ def offered(given: str | None) -> tuple[str, ...] | None:
     if not names:
         return None
     return {"all": tuple(DIALECTS), "none": ()}.get(names[0], tuple(names))
+
+
+def dispatching(allow: list[str] | None, **options: Any) -> Dispatch:
+    """How messages are delivered, by options and by the environment."""
+    from holdfast.server.settings import Dispatch
+    from holdfast.webhook.guard import Guard
+
+    words = allow or [word for word in os.environ.get(ALLOW_VARIABLE, "").split(",") if word.strip()]
+    try:
+        Guard(words)
+    except ValueError as error:
+        raise typer.BadParameter(f"{'--allow' if allow else ALLOW_VARIABLE}: {error}") from None
+    return Dispatch(allow=tuple(words), **options)
 
 
 def chosen(kind: type[StrEnum], given: StrEnum | None, variable: str, default: StrEnum) -> str:

@@ -25,12 +25,15 @@ from .postgres import find_program
 from .serve import (
     FORMAT_VARIABLE,
     LEVEL_VARIABLE,
+    Allow,
     Format,
     Host,
     LogFormat,
     LogLevel,
+    NoDispatch,
     Port,
     chosen,
+    dispatching,
     offered,
     where,
     which,
@@ -116,6 +119,8 @@ def up(
     demo: Demo = False,
     host: Host = None,
     port: Port = None,
+    no_dispatch: NoDispatch = False,
+    allow: Allow = None,
     log_format: Format = None,
     log_level: QuietLevel = None,
 ) -> None:
@@ -144,6 +149,7 @@ def up(
             upkeep=UPKEEP_SECONDS,
             key_folder=key_folder(invocation.database_url),
             dialects=named,
+            dispatch=None if no_dispatch else dispatching(allow),
             log_format=chosen(LogFormat, log_format, FORMAT_VARIABLE, LogFormat.TEXT),
             log_level=chosen(LogLevel, log_level, LEVEL_VARIABLE, LogLevel.WARNING),
         )

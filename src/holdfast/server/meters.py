@@ -51,6 +51,7 @@ class Meters:
         if shared_folder() is not None:
             MultiProcessCollector(self.registry)  # type: ignore[no-untyped-call]
             own = None  # type: ignore[assignment]  # what the files say is what is told
+        self.own: CollectorRegistry | None = own  # where those are registered that count here
         self._requests = Counter(
             "holdfast_http_requests",
             "Requests that were answered.",
@@ -136,6 +137,8 @@ class Meters:
         self._gauges["pool_waiting"].set(pool["waiting"])
         self._gauges["streams_open"].set(len(service.streams.open))
         self._gauges["claims_waiting"].set(service.desks.waiting)
+        if service.dispatcher is not None:
+            service.dispatcher.look()
 
     def written(self, accept: str) -> tuple[bytes, str]:
         """Everything that is known, as text, and in which format."""

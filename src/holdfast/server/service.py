@@ -20,6 +20,8 @@ from starlette.requests import Request
 from holdfast.agent.agent import Agent
 from holdfast.client import Delivery, HoldfastError, QueueNotFoundError, UnavailableError
 from holdfast.vault import Vault
+from holdfast.webhook.dispatcher import Dispatcher
+from holdfast.webhook.meters import DeliveryMeters
 
 from .annotations import Annotations
 from .auth import Door
@@ -119,14 +121,21 @@ class Service:
         )
         self.leaving = False  # it is about to end: whoever can is to ask another server
         self.ending = asyncio.Event()
-        self._abandoned = False
+        self.abandoned = asyncio.Event()  # nothing is waited for any more
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.dispatcher = (
+            Dispatcher(self, settings.dispatch, DeliveryMeters(self.meters.own))
+            if settings.dispatch is not None
+            else None
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Service]:
         """Open what is needed, and close it: streams first, so that what they hold is free at once."""
         connections = self.engine.connections
         connections.on_return(lambda: self.desks.wake(""))
+        if self.dispatcher is not None:
+            connections.on_return(partial(self.dispatcher.heard, ""))
         await self.engine.open()
         with suppress(HoldfastError, psycopg.Error):
             await self.door.is_open()  # so that it is known, should the database go away before anybody asks
@@ -139,13 +148,19 @@ class Service:
             self.bulletin.subscribe("holdfast_config", self.configs.changed)
             self.bulletin.subscribe("holdfast_schedule", self.ticks.heard)
             self.bulletin.subscribe("holdfast_service", self.agent.wake)
+            if self.dispatcher is not None:
+                self.bulletin.subscribe("holdfast", self.dispatcher.wake)
+                self.bulletin.subscribe("holdfast_endpoint", self.dispatcher.heard)
             self.bulletin.start()
         try:
             upkeep = kept_in_order(self.engine, self.settings.upkeep)
             tier = self.tier.kept() if self.tier is not None else nullcontext()
+            agent = self.agent.kept() if self.settings.agent else nullcontext()
             written = self.door.uses.written()
-            async with self._measured(), tier, upkeep, self.ticks.kept(), self.agent.kept(), written:
-                yield self
+            async with self._measured(), tier, upkeep, self.ticks.kept(), agent, written:
+                # Before anything else ends: what is being delivered is still to be settled.
+                async with self.dispatcher.kept() if self.dispatcher is not None else nullcontext():
+                    yield self
                 connections.limit = LAST_SECONDS
         finally:
             await self.end()
@@ -186,7 +201,7 @@ class Service:
         """Finish what is on its way, in bounded time: above all, release what streams held."""
         self.dismiss()
         until = monotonic() + END_SECONDS
-        while not self._abandoned and (self._tasks or self.streams.open) and monotonic() < until:  # noqa: ASYNC110 - two conditions
+        while not self.abandoned.is_set() and (self._tasks or self.streams.open) and monotonic() < until:  # noqa: ASYNC110 - two conditions
             await asyncio.sleep(TICK_SECONDS)
         if self._tasks:
             logger.warning("%s releases did not end: those leases have to run out", len(self._tasks))
@@ -194,7 +209,7 @@ class Service:
 
     def abandon(self) -> None:
         """Wait for nothing more."""
-        self._abandoned = True
+        self.abandoned.set()
         for task in self._tasks:
             task.cancel()
         self.engine.connections.cut_all()

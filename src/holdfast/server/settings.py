@@ -19,6 +19,16 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """How a server delivers messages to endpoints."""
+
+    endpoints: tuple[str, ...] | None = None  # by name; None: all
+    allow: tuple[str, ...] = ()  # networks, addresses and hosts beyond the public internet
+    concurrency: int = 100  # deliveries at once, to all endpoints together
+    lease: float = 15.0  # seconds that others wait for what a process that died was at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How a server works; the defaults suit one on loopback."""
 
@@ -47,6 +57,8 @@ class Settings:
     proxies: tuple[str, ...] = ()  # addresses and networks of others that are trusted
     key_folder: Path | None = None  # where the key is that secrets are sealed with, if no variable has it
     dialects: tuple[str, ...] | None = None  # by name; None: all on loopback, none elsewhere
+    dispatch: Dispatch | None = None  # None: it delivers nothing
+    agent: bool = True  # whether it works on what is to be done on services
     tls_certificate: str | None = None  # files
     tls_key: str | None = None
 

@@ -142,9 +142,10 @@ class Line:
             self._pool = self._open()
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Begin nothing more; let go of all connections, as soon as what is on them has ended."""
         self._pool.retired = True
-        await self._pool.connections.aclose()
+        if not self._pool.used:
+            await self._pool.connections.aclose()
 
     def _timeouts(self) -> dict[str, float]:
         config = self._target.config
@@ -177,6 +178,11 @@ async def beginning(response: httpcore.Response) -> tuple[bytes, bool]:
 def failed(began: float, error: str) -> Answer:
     """What came of an attempt that got no answer."""
     return Answer(status=None, latency=perf_counter() - began, error=error, excerpt=b"")
+
+
+def unmade(error: Exception) -> Answer:
+    """What came of an attempt for which no request could be made."""
+    return Answer(status=None, latency=0.0, error=f"no request: {type(error).__name__}", excerpt=b"")
 
 
 def told(error: Exception) -> str:

@@ -47,6 +47,8 @@ class Config(Struct, frozen=True, kw_only=True):
     connect_timeout: float = 5.0
     retry: Backoff = Backoff()
     concurrency: int = 10  # deliveries at once, of each process
+    ordering: Literal["none", "key", "strict"] = "none"
+    rate_limit: float | None = None  # messages a second, which claims see to
     cloudevents: Literal["off", "binary", "structured"] = "off"
     cloudevents_type: str | None = None
     cloudevents_source: str = "/holdfast"
