@@ -13,6 +13,8 @@ from . import (
     archive,
     dead,
     dispatch,
+    endpoint,
+    event,
     key,
     lease,
     log,
@@ -77,11 +79,14 @@ key.register(app)
 upkeep.register(app)
 rate.register(app)
 archive.register(app, queue.app)
+event.register(app)
 app.add_typer(api_key.app, name="key")
 app.add_typer(queue.app, name="queue")
 app.add_typer(queue_schema.app, name="schema")
 app.add_typer(seal.app, name="seal")
 app.add_typer(service.app, name="service")
 app.add_typer(dead.app, name="dead")
+app.add_typer(endpoint.app, name="endpoint")
+app.add_typer(event.app, name="event")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")

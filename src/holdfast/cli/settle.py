@@ -1,4 +1,4 @@
-"""holdfast ack, nack, release, extend: what becomes of claimed messages."""
+"""holdfast ack, nack, reject, release, extend: what becomes of claimed messages."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ def register(app: typer.Typer) -> None:
     """Add these commands."""
     command(app)(ack)
     command(app)(nack)
+    command(app)(reject)
     command(app)(release)
     command(app)(extend)
 
@@ -39,6 +40,20 @@ def nack(
     with invocation.client() as client:
         settlement = client.nack(queue, token, ids or None, delay=delay, error=error, strict=strict)
     show(invocation, "Nacked", settlement)
+
+
+def reject(
+    invocation: Invocation,
+    queue: Queue,
+    token: Token,
+    ids: Ids = None,
+    error: Failure = None,
+    strict: Strict = False,
+) -> None:
+    """Messages failed for good: bury them, whatever deliveries they have left."""
+    with invocation.client() as client:
+        settlement = client.reject(queue, token, ids or None, error=error, strict=strict)
+    show(invocation, "Rejected", settlement)
 
 
 def release(

@@ -13,6 +13,7 @@ from holdfast.wire.routes import ROUTES
 
 # What a request calls the arguments that a call has in order; all others are named as in SQL.
 FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType({"browse": ("state",), "unblock": ("key",)})
+SUBJECTS = ("queue", "endpoint")  # what the first argument of a call names
 CALL = calls(ROUTES)
 
 
@@ -25,8 +26,10 @@ def request(call: re.Match[str]) -> str:
     """The request for one call, or for the bare name of a function."""
     route = ROUTES[call["name"]]
     given = dict(fields(call))
-    queue = given.pop("queue", None)
-    path = route.path if queue is None else route.path.replace("{queue}", quote(str(queue), safe=""))
+    path = route.path
+    for part in SUBJECTS:
+        if part in given:
+            path = path.replace(f"{{{part}}}", quote(str(given.pop(part)), safe=""))
     if given and route.method == "GET":
         return f"{route.method} {path}?{urlencode(given)}"
     body = f" with {json.dumps(given, ensure_ascii=False)}" if given else ""
@@ -35,7 +38,8 @@ def request(call: re.Match[str]) -> str:
 
 def fields(call: re.Match[str]) -> Iterator[tuple[str, str | bool]]:
     """What a call says, by the names that a request has for it."""
-    named = ("queue", *FIELDS.get(call["name"], ()))
+    subject = "endpoint" if "{endpoint}" in ROUTES[call["name"]].path else "queue"
+    named = (subject, *FIELDS.get(call["name"], ()))
     for place, argument in enumerate(arguments(call)):
         if argument.name or place < len(named):
             yield argument.name or named[place], argument.value

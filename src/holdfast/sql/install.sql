@@ -10851,7 +10851,7 @@ as $$
 begin
   if (jsonb_typeof(value) = 'string' and length(value #>> '{}') <= 8192 and value #>> '{}' ~ '^hfs1\.[0-9a-f]{8}\.[A-Za-z0-9_-]+={0,2}$') is not true then
     perform holdfast._fail('QH874', format('%s is not sealed', field), 'It is not shown here.',
-      'SQL takes secrets that were sealed only (hfs1.…). Client, server and command line seal what they are given; in SQL, pass what holdfast.vault has sealed.');
+      'SQL takes secrets that were sealed only (hfs1.…). Clients, servers and the command line seal what they are given: pass it to one of them.');
   end if;
 end $$;
 comment on function holdfast._check_sealed_field is 'Refuse a secret that is not sealed, without showing it';
@@ -12265,7 +12265,7 @@ begin
   select e.name into v_endpoint from holdfast.endpoint e where e.queue_id = queue.id;
   if found then
     perform holdfast._fail('QH875', format('the endpoint "%s" consumes the queue "%s"', v_endpoint, queue.name),
-      'A queue cannot be dropped while an endpoint consumes it.', 'Drop the endpoint first: holdfast.drop_endpoint, with_queue => true drops both.');
+      'A queue cannot be dropped while an endpoint consumes it.', 'Drop the endpoint first, with holdfast.drop_endpoint; it can take the queue along.');
   end if;
 end $$;
 comment on function holdfast._check_unconsumed is 'Refuse to drop a queue that an endpoint consumes';
@@ -13421,7 +13421,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '2b1cc6e7cfebef7318fdbeeade92d10f83ff21962a83613db6d766134997b0ad', false);
+values (0, 'functions', '9a34c2eee26af9cb577ad9f61e17e5e947b0190f57f8b979a6f28619750b41cf', false);
 \else
 do $install$
 begin
@@ -13451,7 +13451,7 @@ begin
             (21, '565f2b8958ee8c1b237db5b7d888c7d09dad8bfab76283c13b6ade87c08fcf06'),
             (22, '954d21b8304085e64881f76495b356065f9b8b77ad4361c17aef5386919bca12'),
             (23, 'c2592bf3b2fd34c8347743344f9e59f3a5c741ae7155abb08e3024b3af120496'),
-            (0, '2b1cc6e7cfebef7318fdbeeade92d10f83ff21962a83613db6d766134997b0ad')
+            (0, '9a34c2eee26af9cb577ad9f61e17e5e947b0190f57f8b979a6f28619750b41cf')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -59,7 +59,7 @@ as $$
 begin
   if (jsonb_typeof(value) = 'string' and length(value #>> '{}') <= 8192 and value #>> '{}' ~ '^hfs1\.[0-9a-f]{8}\.[A-Za-z0-9_-]+={0,2}$') is not true then
     perform holdfast._fail('QH874', format('%s is not sealed', field), 'It is not shown here.',
-      'SQL takes secrets that were sealed only (hfs1.…). Client, server and command line seal what they are given; in SQL, pass what holdfast.vault has sealed.');
+      'SQL takes secrets that were sealed only (hfs1.…). Clients, servers and the command line seal what they are given: pass it to one of them.');
   end if;
 end $$;
 comment on function holdfast._check_sealed_field is 'Refuse a secret that is not sealed, without showing it';

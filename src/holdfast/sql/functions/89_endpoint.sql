@@ -316,7 +316,7 @@ begin
   select e.name into v_endpoint from holdfast.endpoint e where e.queue_id = queue.id;
   if found then
     perform holdfast._fail('QH875', format('the endpoint "%s" consumes the queue "%s"', v_endpoint, queue.name),
-      'A queue cannot be dropped while an endpoint consumes it.', 'Drop the endpoint first: holdfast.drop_endpoint, with_queue => true drops both.');
+      'A queue cannot be dropped while an endpoint consumes it.', 'Drop the endpoint first, with holdfast.drop_endpoint; it can take the queue along.');
   end if;
 end $$;
 comment on function holdfast._check_unconsumed is 'Refuse to drop a queue that an endpoint consumes';
