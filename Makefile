@@ -24,7 +24,7 @@ help: ## this list
 
 # --- what people want -------------------------------------------------------------------------
 
-.PHONY: run spark demo test verify bench-engine bench-http bench-spark
+.PHONY: run spark demo test verify bench-engine bench-http bench-spark bench-webhook
 run: $(READY) ## set up, then run Holdfast with its own PostgreSQL (data in ./.holdfast)
 	$(BIN)/holdfast up
 
@@ -48,6 +48,9 @@ bench-http: $(DEV) debian/wrk ## measure the HTTP server beside a peer's
 
 bench-spark: $(DEV) debian/libpostgresql-jdbc-java ## measure the data source for Spark beside its peers
 	$(BIN)/python -m bench.spark $(BENCH_ARGS)
+
+bench-webhook: $(DEV) ## measure deliveries to endpoints beside a bare loop of the HTTP client
+	$(BIN)/python -m bench.webhook $(BENCH_ARGS)
 
 # --- checks -----------------------------------------------------------------------------------
 

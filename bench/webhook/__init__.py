@@ -1,0 +1,1 @@
+"""Deliveries to HTTP endpoints beside a bare loop of the HTTP client."""
