@@ -95,6 +95,21 @@ async def retry_what_has_not_failed(client: AsyncHoldfast, queue: str) -> None:
     await client.retry_service_queue("local", name)
 
 
+async def deliver_elsewhere(client: AsyncHoldfast, queue: str) -> None:
+    await client.create_endpoint(queue, {"url": "https://a.example/"})
+    await client.create_endpoint(queue, {"url": "https://b.example/"})
+
+
+async def drop_what_an_endpoint_consumes(client: AsyncHoldfast, queue: str) -> None:
+    await client.create_endpoint(queue, {"url": "https://a.example/"})
+    await client.drop_queue(queue)
+
+
+async def describe_another_event(client: AsyncHoldfast, queue: str) -> None:
+    await client.create_event_type(queue, description="one")
+    await client.create_event_type(queue, description="another")
+
+
 SCENARIOS: dict[str, Scenario] = {
     "QH101": lambda client, queue: client.send("nowhere", 1),
     "QH102": create_again,
@@ -149,6 +164,14 @@ SCENARIOS: dict[str, Scenario] = {
     "QH861": lambda client, queue: client.delete_service_queue("local", "nowhere"),
     "QH862": ask_for_a_queue_twice,
     "QH865": retry_what_has_not_failed,
+    "QH870": lambda client, queue: client.enable_endpoint("nowhere"),
+    "QH871": deliver_elsewhere,
+    "QH872": lambda client, queue: client.create_endpoint(queue, {"url": "ftp://a.example/"}),
+    "QH873": lambda client, queue: client.create_endpoint(queue, {"url": "http://169.254.169.254/"}),
+    "QH875": drop_what_an_endpoint_consumes,
+    "QH876": lambda client, queue: client.publish("nothing", 1),
+    "QH877": describe_another_event,
+    "QH878": lambda client, queue: client.create_event_type("a b"),
     "QH901": lambda client, queue: client.create_key("shop", scopes=["everything"]),
     "QH902": lambda client, queue: client.rotate_key(99),
 }

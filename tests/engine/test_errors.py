@@ -106,6 +106,18 @@ def enqueued(messages: Any) -> Scenario:
     return elsewhere("enqueue_task", name="active", messages=given)
 
 
+def endpoint(verb: str, **arguments: Any) -> Scenario:
+    return lambda engine: engine.rows(verb, **{"endpoint": "shop"} | arguments)
+
+
+def made(**config: Any) -> Scenario:
+    return endpoint("create_endpoint", endpoint="new", config=Jsonb({"url": "https://new.example/"} | config))
+
+
+def event(verb: str, **arguments: Any) -> Scenario:
+    return lambda engine: engine.rows(verb, **{"name": "sold"} | arguments)
+
+
 def one_limiter_too_many(engine: Engine) -> None:
     with engine.conn.transaction():
         engine.conn.execute(
@@ -151,6 +163,7 @@ NOWHERE = "00000000-0000-4000-8000-000000000003"
 
 ONE = {"payload": 1}
 SEALED = "hfs1.01234567.AAAA"
+URL = "https://shop.example/"
 # On the service local `full` has all the tasks that it takes; the service `used` has 50 queues.
 SERVICES = """
 select holdfast.create_service_queue('local', q) from unnest('{pending,active,full}'::text[]) q;
@@ -367,6 +380,28 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH867", "full", elsewhere("stats_task", name="full")),
     ("QH868", "task", elsewhere("service_task", name="active", task=NOWHERE)),
     ("QH868", "no task", elsewhere("service_task", name="active", task=None)),
+    ("QH870", "enable", endpoint("enable_endpoint", endpoint="none")),
+    ("QH870", "admit", endpoint("admit", endpoint="none")),
+    ("QH870", "configure", endpoint("configure_endpoint", endpoint="none", config=Jsonb({}))),
+    ("QH870", "attempts", endpoint("record_attempts", endpoint="none", attempts=Jsonb([]))),
+    ("QH871", "another url", endpoint("create_endpoint", config=Jsonb({"url": "https://new.example/"}))),
+    ("QH872", "name", endpoint("create_endpoint", endpoint="a b", config=Jsonb({"url": "https://a.example/"}))),
+    ("QH872", "no url", endpoint("create_endpoint", endpoint="new", config=Jsonb({}))),
+    ("QH872", "no config", endpoint("create_endpoint", endpoint="new", config=None)),
+    ("QH872", "field", made(colour="red")),
+    ("QH872", "scheme", made(url="ftp://new.example/")),
+    ("QH873", "address", made(url="http://169.254.169.254/")),
+    ("QH874", "secret", made(signing_secret="whsec_c2VjcmV0")),
+    ("QH874", "rotate", endpoint("rotate_secret", sealed="whsec_c2VjcmV0")),
+    ("QH875", "drop", lambda engine: engine.value("drop_queue", queue="shop")),
+    ("QH875", "second", endpoint("create_endpoint", endpoint="new", queue="shop", config=Jsonb({"url": URL}))),
+    ("QH876", "publish", lambda engine: engine.rows("publish", event_type="none", payload=Jsonb(1))),
+    ("QH876", "subscribe", endpoint("subscribe", event_type="none")),
+    ("QH877", "exists", event("create_event_type", description="another")),
+    ("QH878", "name", event("create_event_type", name="a b")),
+    ("QH878", "filter", endpoint("subscribe", event_type="sold", filter=Jsonb([1]))),
+    ("QH879", "null", endpoint("record_attempts", attempts=None)),
+    ("QH879", "no outcome", endpoint("record_attempts", attempts=Jsonb([{"message": 1}]))),
     ("QH402", "tasks", lambda engine: engine.rows("take_tasks", agent="a", limit=0)),
     ("QH402", "rows", lambda engine: engine.value("open_batch", lake=LAKES[0], queue="kept", limit=0)),
     ("QH106", "kind", schema({}, kind="xml")),
@@ -476,6 +511,8 @@ def furnished(refusing: Engine) -> Engine:
     refusing.value("begin_login", hash=b"k" * 32, token=b"t" * 32)
     refusing.value("revoke_key", id=2)
     refusing.conn.execute(SERVICES)
+    refusing.value("create_endpoint", endpoint="shop", config=Jsonb({"url": URL}))
+    refusing.value("create_event_type", name="sold")
     refusing.conn.execute("update holdfast.api_key set expires_at = holdfast.now() where id = 3")
     return refusing
 
