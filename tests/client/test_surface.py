@@ -23,6 +23,8 @@ from holdfast import (
     EventType,
     Finding,
     Holder,
+    HookCall,
+    HookInfo,
     Lease,
     LogStats,
     PipelineRun,
@@ -80,12 +82,14 @@ FOR_SERVERS_ONLY |= {"set_schedule", "schedules", "drop_schedule", "take_tick"}
 # And agents, which do what there is to be done on services; and those who ask them on behalf of others.
 FOR_SERVERS_ONLY |= {"take_tasks", "begin_task", "hold_tasks", "put_off_task", "end_task"}
 FOR_SERVERS_ONLY |= {"enqueue_task", "stats_task", "service_task"}
+# And take calls of hooks.
+FOR_SERVERS_ONLY |= {"find_hooks", "record_hook_calls"}
 # For dispatchers: holdfast.webhook calls them itself.
 FOR_DISPATCHERS_ONLY = {"admit", "dispatch_endpoints", "record_attempts", "yield_probe"}
 NO_VERBS = FOR_TESTS_ONLY | FOR_BULK_ONLY | FOR_SERVERS_ONLY | FOR_DISPATCHERS_ONLY
 OF_THE_CLIENT_ONLY = {"bulk_send", "check_schema", "close", "transaction"}
 FILLED_IN_BY_THE_CLIENT = {"alone", "prefix", "hash", "address", "sealed"}
-BESIDE = {"self", "wait", "secret", "url"}
+BESIDE = {"self", "wait", "secret", "slug", "url"}
 
 
 def functions(conn: psycopg.Connection[Any]) -> dict[str, dict[str, str]]:
@@ -159,6 +163,8 @@ def test_arguments_without_a_default_are_those_that_may_not_be_none(conn: psycop
         (EndpointHealth, "select * from holdfast.endpoint_health()"),
         (EndpointEvent, "select * from holdfast.endpoint_events('e')"),
         (Attempt, "select * from holdfast.attempts('q', 1)"),
+        (HookInfo, "select * from holdfast.hooks()"),
+        (HookCall, "select * from holdfast.hook_calls('h')"),
         (EventType, "select * from holdfast.event_types()"),
         (Subscription, "select * from holdfast.subscriptions()"),
         (Published, "select * from holdfast.publish_batch('[]')"),
@@ -176,6 +182,8 @@ def test_values_have_the_columns_of_their_functions(
     conn.execute("update holdfast.service_queue set status = 'Active'")
 
     conn.execute("select holdfast.create_endpoint('e', jsonb_build_object('url', 'https://example.com'))")
+
+    conn.execute("select holdfast.create_hook('h', 'slug', sha256('slug'))")
 
     columns = conn.execute(query.encode()).description
 

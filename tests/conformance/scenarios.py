@@ -110,6 +110,16 @@ async def describe_another_event(client: AsyncHoldfast, queue: str) -> None:
     await client.create_event_type(queue, description="another")
 
 
+async def make_a_hook_twice(client: AsyncHoldfast, queue: str) -> None:
+    await client.create_hook(f"{queue}.hook")
+    await client.create_hook(f"{queue}.hook")
+
+
+async def drop_a_queue_that_a_hook_fills(client: AsyncHoldfast, queue: str) -> None:
+    await client.create_hook(f"{queue}.hook")
+    await client.drop_queue(f"{queue}.hook")
+
+
 SCENARIOS: dict[str, Scenario] = {
     "QH101": lambda client, queue: client.send("nowhere", 1),
     "QH102": create_again,
@@ -172,6 +182,10 @@ SCENARIOS: dict[str, Scenario] = {
     "QH876": lambda client, queue: client.publish("nothing", 1),
     "QH877": describe_another_event,
     "QH878": lambda client, queue: client.create_event_type("a b"),
+    "QH880": lambda client, queue: client.configure_hook("nowhere", {}),
+    "QH881": make_a_hook_twice,
+    "QH882": lambda client, queue: client.create_hook("not a name!"),
+    "QH885": drop_a_queue_that_a_hook_fills,
     "QH901": lambda client, queue: client.create_key("shop", scopes=["everything"]),
     "QH902": lambda client, queue: client.rotate_key(99),
 }

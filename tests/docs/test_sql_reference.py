@@ -35,6 +35,8 @@ TYPES = (
     "schema_info",
     "endpoint_info",
     "endpoint_target",
+    "hook_info",
+    "hook_target",
     "endpoint_state",
     "endpoint_health",
     "attempt_info",

@@ -30,7 +30,7 @@ SQL = Path(holdfast.__file__).parent / "sql"
 KEY = pair().public
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "errors.md"
 RAISED_BY_CLIENTS = {"QH108", "QH240", "QH242", "QH243", "QH501", "QH502", "QH503", "QH504"}
-RAISED_BY_CLIENTS |= {"QH840", "QH841", "QH853"}
+RAISED_BY_CLIENTS |= {"QH840", "QH841", "QH853", "QH883", "QH884"}
 # tests/http/test_refusals.py has a scenario for each of them.
 RAISED_BY_SERVERS = {code for code, kind in ERRORS.items() if issubclass(kind, RequestError)}
 
@@ -108,6 +108,14 @@ def enqueued(messages: Any) -> Scenario:
 
 def endpoint(verb: str, **arguments: Any) -> Scenario:
     return lambda engine: engine.rows(verb, **{"endpoint": "shop"} | arguments)
+
+
+def hook(verb: str, **arguments: Any) -> Scenario:
+    return lambda engine: engine.rows(verb, **{"hook": "shop"} | arguments)
+
+
+def new_hook(**arguments: Any) -> Scenario:
+    return hook("create_hook", **{"hook": "new", "prefix": "new", "hash": b"n" * 32} | arguments)
 
 
 def made(**config: Any) -> Scenario:
@@ -402,6 +410,21 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH878", "filter", endpoint("subscribe", event_type="sold", filter=Jsonb([1]))),
     ("QH879", "null", endpoint("record_attempts", attempts=None)),
     ("QH879", "no outcome", endpoint("record_attempts", attempts=Jsonb([{"message": 1}]))),
+    ("QH880", "configure", hook("configure_hook", hook="none", config=Jsonb({}))),
+    ("QH880", "rotate", hook("rotate_hook", hook=None, prefix="new", hash=b"n" * 32)),
+    ("QH880", "calls", hook("hook_calls", hook="none")),
+    ("QH881", "name", new_hook(hook="shop")),
+    ("QH881", "slug", new_hook(hash=b"s" * 32)),
+    ("QH881", "slug of another", hook("rotate_hook", prefix="new", hash=b"s" * 32)),
+    ("QH882", "name", new_hook(hook="a b")),
+    ("QH882", "null", new_hook(hook=None)),
+    ("QH882", "prefix", new_hook(prefix="x" * 9)),
+    ("QH882", "hash", new_hook(hash=b"x")),
+    ("QH882", "field", new_hook(config=Jsonb({"colour": "red"}))),
+    ("QH882", "no config", hook("configure_hook", config=None)),
+    ("QH882", "nothing", hook("rotate_hook")),
+    ("QH882", "overlap", hook("rotate_hook", prefix="new", hash=b"n" * 32, overlap="91 days")),
+    ("QH885", "drop", lambda engine: engine.value("drop_queue", queue="filled")),
     ("QH402", "tasks", lambda engine: engine.rows("take_tasks", agent="a", limit=0)),
     ("QH402", "rows", lambda engine: engine.value("open_batch", lake=LAKES[0], queue="kept", limit=0)),
     ("QH106", "kind", schema({}, kind="xml")),
@@ -511,6 +534,7 @@ def furnished(refusing: Engine) -> Engine:
     refusing.value("begin_login", hash=b"k" * 32, token=b"t" * 32)
     refusing.value("revoke_key", id=2)
     refusing.conn.execute(SERVICES)
+    refusing.value("create_hook", hook="shop", prefix="slug", hash=b"s" * 32, queue="filled")
     refusing.value("create_endpoint", endpoint="shop", config=Jsonb({"url": URL}))
     refusing.value("create_event_type", name="sold")
     refusing.conn.execute("update holdfast.api_key set expires_at = holdfast.now() where id = 3")

@@ -120,6 +120,9 @@ VERBS: dict[str, set[str]] = {
         "endpoint_info",
         "endpoint_health",
         "endpoint_events",
+        "hooks",
+        "hook_info",
+        "hook_calls",
         "event_types",
         "subscriptions",
         "seal_keys",
@@ -252,6 +255,15 @@ CALLS: dict[str, str] = {
     "endpoint_events": "'shop'",
     "endpoint_health": "",
     "endpoint_info": "'shop'",
+    "configure_hook": "'shop', '{}'",
+    "create_hook": "'hook', 'another', sha256('another')",
+    "drop_hook": "'none'",
+    "find_hooks": "'{}'",
+    "hook_calls": "'shop'",
+    "hook_info": "'shop'",
+    "hooks": "",
+    "record_hook_calls": "'[]'",
+    "rotate_hook": "'shop', 'new', sha256('new')",
     "endpoints": "",
     "event_types": "",
     "publish": "'paid', '1'",
@@ -304,6 +316,7 @@ def admin(server_url: str, template_database: str) -> Iterator[Conn]:
         connection.execute("insert into holdfast.lake (id, place, made_at) values (%s, 'x', %s)", [LAKE, T0])
         engine.rows("open_batch", lake=LAKE, queue="kept")
         connection.execute("select holdfast.create_key('shop', 'hf_', sha256('key'), '{send}')")
+        engine.value("create_hook", hook="shop", prefix="slug", hash=b"s" * 32, queue="q")
         engine.value("create_endpoint", endpoint="shop", config={"url": "https://example.com"})
         engine.value("create_event_type", name="paid")
         for name, status in (("there", "Active"), ("failed", "Failed")):

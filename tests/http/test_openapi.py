@@ -32,7 +32,7 @@ NEVER_ANSWERED = {
     *("QH242", "QH243"),  # where messages are opened
     *("QH801", "QH802", "QH810", "QH811"),
     *("QH830", "QH831"),  # of dialects only
-    *("QH841", "QH853"),  # where services are connected to
+    "QH853",  # where services are connected to
     *("QH864", "QH866", "QH867", "QH868"),  # of dialects only
     "QH879",  # of dispatchers only
     *("QH914", "QH915"),  # where no route is

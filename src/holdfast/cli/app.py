@@ -15,6 +15,7 @@ from . import (
     dispatch,
     endpoint,
     event,
+    hook,
     key,
     lease,
     log,
@@ -81,6 +82,7 @@ rate.register(app)
 archive.register(app, queue.app)
 event.register(app)
 app.add_typer(api_key.app, name="key")
+app.add_typer(hook.app, name="hook")
 app.add_typer(queue.app, name="queue")
 app.add_typer(queue_schema.app, name="schema")
 app.add_typer(seal.app, name="seal")

@@ -87,6 +87,11 @@ def truth(name: str, value: object) -> bool:
     return value
 
 
+def chosen(name: str, value: object) -> str | bool:
+    """A text, or whether there is to be one at all."""
+    return value if isinstance(value, bool) else text(name, value)
+
+
 def text(name: str, value: object) -> str:
     """Text that PostgreSQL can store: all of Unicode but NUL, and no half of a surrogate pair."""
     if not isinstance(value, str):

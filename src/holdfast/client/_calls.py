@@ -8,6 +8,7 @@ from types import FunctionType, MappingProxyType
 from typing import Any, TypeVar
 
 from ._arguments import (
+    chosen,
     config,
     instant,
     interval,
@@ -59,6 +60,7 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "forget": "boolean",
         "from": "timestamp with time zone",
         "headers": "jsonb",
+        "hook": "text",
         "how": "text",
         "id": "bigint",
         "idempotency_key": "text",
@@ -133,7 +135,7 @@ ADAPTERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
 )
 ADAPT: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
     {name: ADAPTERS[kind] for name, kind in TYPES.items()}
-    | {"config": config, "secret": text, "url": text}
+    | {"config": config, "secret": chosen, "slug": chosen, "url": text}
 )
 
 
@@ -179,6 +181,12 @@ NEEDED: Mapping[str, frozenset[str]] = MappingProxyType(
         "service_queues": frozenset({"service"}),
         "delete_service_queue": frozenset({"service", "name"}),
         "retry_service_queue": frozenset({"service", "name"}),
+        "create_hook": frozenset({"hook", "prefix", "hash"}),
+        "configure_hook": frozenset({"hook", "config"}),
+        "rotate_hook": frozenset({"hook"}),
+        "drop_hook": frozenset({"hook"}),
+        "hook_info": frozenset({"hook"}),
+        "hook_calls": frozenset({"hook"}),
     }
 )
 

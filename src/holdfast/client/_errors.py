@@ -88,7 +88,13 @@
     │   ├── EventTypeNotFoundError      QH876  404
     │   ├── EventTypeExistsError        QH877  409
     │   ├── InvalidEventTypeError       QH878  422
-    │   └── InvalidAttemptError         QH879  422
+    │   ├── InvalidAttemptError         QH879  422
+    │   ├── HookNotFoundError           QH880  404
+    │   ├── HookExistsError             QH881  409
+    │   ├── InvalidHookError            QH882  422
+    │   ├── WrongSignatureError         QH883  403
+    │   ├── HookPausedError             QH884  503
+    │   └── HookInUseError              QH885  409
     ├── ServiceError
     │   ├── InvalidServiceError         QH850  422
     │   ├── ServiceNotFoundError        QH851  404
@@ -684,7 +690,7 @@ class SealedError(SecretError):
 
 
 class WebhookError(HoldfastError):
-    """Something is wrong with an endpoint, an event or an attempt to deliver."""
+    """Something is wrong with an endpoint, an event, an attempt to deliver, or a hook."""
 
 
 class EndpointNotFoundError(WebhookError):
@@ -755,6 +761,49 @@ class InvalidAttemptError(WebhookError):
 
     name = "invalid_attempt"
     http_status = 422
+
+
+class HookNotFoundError(WebhookError):
+    """There is no hook of this name, or none that is called by this slug."""
+
+    name = "hook_not_found"
+    http_status = 404
+
+
+class HookExistsError(WebhookError):
+    """The hook exists, or its slug is in use."""
+
+    name = "hook_exists"
+    http_status = 409
+
+
+class InvalidHookError(WebhookError):
+    """The name, the slug or a field of a hook is wrong; the message names it."""
+
+    name = "invalid_hook"
+    http_status = 422
+
+
+class WrongSignatureError(WebhookError):
+    """A call of a hook is not signed with its secret, or not just now."""
+
+    name = "wrong_signature"
+    http_status = 403
+
+
+class HookPausedError(WebhookError):
+    """The hook takes nothing for now."""
+
+    name = "hook_paused"
+    http_status = 503
+    retry_after: int | None = None
+
+
+class HookInUseError(WebhookError):
+    """A hook fills this queue."""
+
+    name = "hook_in_use"
+    http_status = 409
 
 
 class ServiceError(HoldfastError):
@@ -1087,6 +1136,12 @@ ERRORS: Mapping[str, type[HoldfastError]] = MappingProxyType(
         "QH877": EventTypeExistsError,
         "QH878": InvalidEventTypeError,
         "QH879": InvalidAttemptError,
+        "QH880": HookNotFoundError,
+        "QH881": HookExistsError,
+        "QH882": InvalidHookError,
+        "QH883": WrongSignatureError,
+        "QH884": HookPausedError,
+        "QH885": HookInUseError,
         "QH850": InvalidServiceError,
         "QH851": ServiceNotFoundError,
         "QH852": ServiceInUseError,

@@ -31,6 +31,7 @@ NAMED: Mapping[str, tuple[str, str]] = MappingProxyType(
         "queue": ("QH103", "invalid queue name"),
         "endpoint": ("QH872", "invalid name of an endpoint"),
         "event-types": ("QH878", "invalid name of an event type"),
+        "hook": ("QH882", "invalid name of a hook"),
     }
 )
 SHOWN = 200  # characters of a name that is none
@@ -89,7 +90,7 @@ def in_path(value: Any, part: str = "queue") -> str:
 
 
 def check_name(name: str, part: str = "queue") -> None:
-    """Refuse what is the name of no queue, endpoint or event type."""
+    """Refuse what is the name of no queue, endpoint, hook or event type."""
     if not IN_A_PATH.fullmatch(name):
         code, message = NAMED.get(part, NAMED["queue"])
         raise make_error(

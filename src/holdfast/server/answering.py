@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from holdfast.client import (
     HoldfastError,
+    HookPausedError,
     InternalError,
     InvalidRequestError,
     RequestError,
@@ -105,7 +106,7 @@ def error_response(error: Exception) -> JsonResponse:
     ours = known(error)
     headers = {}
     if ours.http_status in (429, 503):
-        pause = ours.retry_after if isinstance(ours, RequestError) else None
+        pause = ours.retry_after if isinstance(ours, RequestError | HookPausedError) else None
         headers["Retry-After"] = str(pause or RETRY_SECONDS)
     response = JsonResponse(error_document(ours), ours.http_status, headers)
     if ours.http_status == 401:

@@ -42,6 +42,12 @@ def has_body(request: Request) -> bool:
 
 async def read_body(request: Request, most: int) -> bytes:
     """The body, unpacked; at most so many bytes before and after that."""
+    body = await read_raw(request, most)
+    return unpacked(body, request.headers.get("content-encoding", "identity"), most)
+
+
+async def read_raw(request: Request, most: int) -> bytes:
+    """The body as it came; at most so many bytes."""
     if int(request.headers.get("content-length", "0")) > most:  # a number: else it would not have come here
         raise too_large(most)
     chunks, size = [], 0
@@ -53,13 +59,13 @@ async def read_body(request: Request, most: int) -> bytes:
             chunks.append(chunk)
     except ClientDisconnect as error:
         raise MalformedRequestError("QH910", "the body ends before its end") from error
-    return unpacked(b"".join(chunks), request.headers.get("content-encoding", "identity"), most)
+    return b"".join(chunks)
 
 
 def too_large(most: int) -> RequestTooLargeError:
     """The refusal of a body."""
     return RequestTooLargeError(
-        "QH912", "the body is too large", f"This server takes {most} bytes.", "Send less in one request."
+        "QH912", "the body is too large", f"{most} bytes are taken here.", "Send less in one request."
     )
 
 

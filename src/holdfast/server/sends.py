@@ -36,7 +36,7 @@ WIDTH = 2  # calls of a queue at once: one may write while the other waits for t
 SEND_BATCH = b"select holdfast.send_batch(queue => %s, payloads => %s::text[]::jsonb[], alone => true)"
 SEND_ONCE = (
     b"select o.ids, o.deduped from holdfast.send_once(queue => %s, messages => %s::text::jsonb, "
-    b'idempotency_key => %s, "window" => %s, alone => true) o'
+    b'idempotency_key => %s, "window" => %s, alone => true, ignoring => %s) o'
 )
 SEND_MANY = b"select holdfast.send_many(queue => %s, messages => %s::text::jsonb, alone => true)"
 CHECK = b"select array[jsonb_array_length(%s::text::jsonb)]"
@@ -56,6 +56,7 @@ class Once:
 
     messages: list[NewMessage]
     window: timedelta
+    ignoring: tuple[str, ...] = ()  # fields in which what comes again may differ
 
 
 class Sends:
@@ -101,17 +102,23 @@ class Sends:
             raise await self._placed(error, messages) from error
 
     async def send_once(
-        self, queue: str, messages: list[NewMessage], key: str, window: timedelta
+        self,
+        queue: str,
+        messages: list[NewMessage],
+        key: str,
+        window: timedelta,
+        *,
+        ignoring: tuple[str, ...] = (),
     ) -> tuple[list[int], bool]:
         """Send the messages of one request unless they were sent under this key before; returns their ids,
-        and whether they were."""
+        and whether they were. ignoring: fields in which they may differ."""
         prepared = await self._prepared(queue, messages, key)
         try:
-            ids, deduped = await self._once.submit((queue, key), Once(prepared, window))
+            ids, deduped = await self._once.submit((queue, key), Once(prepared, window, ignoring))
         except UnsealedMessageError:
             self._configs.changed(queue)
             prepared = await self._prepared(queue, messages, key)
-            ids, deduped = await self._once.submit((queue, key), Once(prepared, window))
+            ids, deduped = await self._once.submit((queue, key), Once(prepared, window, ignoring))
         if not deduped:
             self._meters.messages("sent", queue, len(ids))
         return ids, deduped
@@ -131,8 +138,8 @@ class Sends:
     ) -> list[tuple[list[int], bool]]:
         queue, name = key
         (asked,) = requests
-        parameters = [*leading, queue, encode(asked.messages).decode(), name, asked.window]
-        return await self._engine.fetch("send_once", statement, parameters, as_tuples)
+        given = [queue, encode(asked.messages).decode(), name, asked.window, list(asked.ignoring)]
+        return await self._engine.fetch("send_once", statement, [*leading, *given], as_tuples)
 
     async def _prepared(
         self, queue: str, messages: list[NewMessage], key: str | None = None

@@ -37,6 +37,8 @@ from .engine import Engine
 from .entries import Entries
 from .figures import Figures
 from .holdings import Holdings
+from .hook_calls import HookCalls
+from .hooks import Hooks
 from .limits import Limits
 from .meters import Meters, shared_folder
 from .numbers import Numbers
@@ -98,6 +100,8 @@ class Service:
         self.holdings = Holdings(self.engine, self.settlements)
         self.counts = Counts(self.engine)
         self.numbers = Numbers(self.engine)
+        self.hooks = Hooks(self.engine, self.numbers, self.vault)
+        self.hook_calls = HookCalls(self.engine)
         self.places = Places(self.engine)
         self.contents = Contents(self.engine)
         self.reaping = Reaping(self.engine)
@@ -151,13 +155,14 @@ class Service:
             if self.dispatcher is not None:
                 self.bulletin.subscribe("holdfast", self.dispatcher.wake)
                 self.bulletin.subscribe("holdfast_endpoint", self.dispatcher.heard)
+            self.bulletin.subscribe("holdfast_hook", self.hooks.forget)
             self.bulletin.start()
         try:
             upkeep = kept_in_order(self.engine, self.settings.upkeep)
             tier = self.tier.kept() if self.tier is not None else nullcontext()
             agent = self.agent.kept() if self.settings.agent else nullcontext()
-            written = self.door.uses.written()
-            async with self._measured(), tier, upkeep, self.ticks.kept(), agent, written:
+            written, called = self.door.uses.written(), self.hook_calls.written()
+            async with self._measured(), tier, upkeep, self.ticks.kept(), agent, written, called:
                 # Before anything else ends: what is being delivered is still to be settled.
                 async with self.dispatcher.kept() if self.dispatcher is not None else nullcontext():
                     yield self

@@ -42,6 +42,8 @@ Config: TypeAlias = Annotated[Raw, Meta(description="Fields to set.", extra_json
 
 Definition: TypeAlias = Annotated[Raw, Meta(description="A JSON Schema, or an Avro schema.")]
 
+Secret: TypeAlias = Annotated[str, Meta(pattern=ANY_BUT_NUL, max_length=200)]
+
 
 class Body(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """What every request is: fields that are known, and no other."""
@@ -330,6 +332,36 @@ class RotateKey(Body, kw_only=True):
     """How long the old secret stays valid."""
 
     grace: Duration | None = None
+
+
+class CreateHook(Body, kw_only=True):
+    """The name of a hook, what holds for it, which queue it fills, and how it is called."""
+
+    hook: Word
+    config: Config | UnsetType = UNSET
+    queue: Text | None = None
+    slug: Secret | None = None
+
+
+class RotateHook(Body, kw_only=True):
+    """What is to be another; and how long what was before counts too."""
+
+    slug: Secret | bool = False
+    secret: Secret | bool = False
+    overlap: Duration | None = None
+
+
+class DropHook(Body, kw_only=True):
+    """Whether its queue goes too, with the messages in it."""
+
+    with_queue: bool = False
+
+
+class HookCalls(Body, kw_only=True):
+    """Which calls to look at."""
+
+    limit: Limited | None = None
+    before: Id | None = None
 
 
 class PutService(Body, kw_only=True):

@@ -27,8 +27,11 @@ from holdfast.client import (
     EventType,
     Finding,
     Holder,
+    HookCall,
+    HookInfo,
     Lease,
     LogStats,
+    NewHook,
     NewKey,
     PipelineRun,
     Published,
@@ -40,6 +43,7 @@ from holdfast.client import (
     Redriven,
     Replayed,
     Rollup,
+    RotatedHook,
     RotatedSecret,
     Sample,
     SchemaFinding,
@@ -59,6 +63,7 @@ MESSAGES = QUEUE + "/messages"
 RECORDS = QUEUE + "/records"
 SCHEMA = QUEUE + "/schema"
 SEAL_KEYS = QUEUE + "/seal-keys"
+HOOK = "/v1/hooks/{hook}"
 ELSEWHERE = "/v1/services/{service}/queues"
 ENDPOINT = "/v1/endpoints/{endpoint}"
 SUBSCRIPTIONS = "/v1/subscriptions"
@@ -174,6 +179,14 @@ ROUTES: Mapping[str, Route] = MappingProxyType(
         "keys": get("/v1/keys", Listing("keys", ApiKey)),
         "rotate_key": post("/v1/keys/{id}/rotate", Single(NewKey), requests.RotateKey),
         "revoke_key": change("DELETE", "/v1/keys/{id}", Field("Revoked", "revoked", bool)),
+        # Inbound hooks
+        "create_hook": post("/v1/hooks", Single(NewHook), requests.CreateHook, status=201),
+        "configure_hook": change("PATCH", HOOK, Document(), requests.Config),
+        "rotate_hook": post(HOOK + "/rotate", Single(RotatedHook), requests.RotateHook),
+        "drop_hook": change("DELETE", HOOK, Field("HookDropped", "dropped", bool), query=requests.DropHook),
+        "hooks": get("/v1/hooks", Listing("hooks", HookInfo)),
+        "hook_info": get(HOOK, Single(HookInfo)),
+        "hook_calls": get(HOOK + "/calls", Listing("calls", HookCall), requests.HookCalls),
         # Services
         "put_service": change(
             "POST", "/v1/services", Field("ServiceStored", "id", UUID), requests.PutService

@@ -16,6 +16,7 @@ from holdfast.client._async.verbs import AsyncVerbs
 from holdfast.client._bulk import COPY_ROWS, Tally
 from holdfast.client._concurrency import AsyncDeliveries, AsyncMessages
 from holdfast.client._endpoints import RotatedSecret
+from holdfast.client._hooks import NewHook, RotatedHook
 from holdfast.client._json import reader
 from holdfast.client._keys import NewKey
 from holdfast.client._types import Delivery, Duration
@@ -174,3 +175,23 @@ class AsyncHttpHoldfast(AsyncVerbs):
     async def _put_service(self, name: str, url: str) -> UUID:
         """Over HTTP the server seals it."""
         return await self._value(UUID, "put_service", name=name, url=url)
+
+    def _sealed_hook_config(self, hook: str, config: Any) -> Any:
+        """Over HTTP the server seals."""
+        return config
+
+    async def _create_hook(self, hook: str, config: Any, queue: str | None, given: str | None) -> NewHook:
+        """Over HTTP the server makes the slug, and answers with it."""
+        made = await self._records(
+            NewHook, "create_hook", hook=hook, config=config, queue=queue, slug=given
+        )
+        return made[0]
+
+    async def _rotate_hook(
+        self, hook: str, given: str | bool, secret: str | bool, overlap: Duration | None
+    ) -> RotatedHook:
+        """Over HTTP the server makes slug and secret, and answers with them."""
+        made = await self._records(
+            RotatedHook, "rotate_hook", hook=hook, slug=given, secret=secret, overlap=overlap
+        )
+        return made[0]

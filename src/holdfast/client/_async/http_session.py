@@ -18,6 +18,7 @@ from holdfast.client._async.session import Reader
 from holdfast.client._concurrency import AsyncDeliveries
 from holdfast.client._errors import (
     EndpointNotFoundError,
+    HookNotFoundError,
     MessageNotFoundError,
     NoSchemaError,
     OutcomeUnknownError,
@@ -74,8 +75,8 @@ class AsyncHttpSession:
             return cast("list[D]", await self._call(verb, arguments))
         except (MessageNotFoundError, NoSchemaError):
             return []
-        except EndpointNotFoundError:
-            if verb != "endpoint_info":
+        except (EndpointNotFoundError, HookNotFoundError):
+            if verb not in ("endpoint_info", "hook_info"):
                 raise
             return []
 

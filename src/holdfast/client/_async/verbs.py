@@ -9,6 +9,7 @@ from uuid import UUID
 
 from holdfast.client._arguments import several
 from holdfast.client._async.endpoints import AsyncEndpointVerbs
+from holdfast.client._async.hooks import AsyncHookVerbs
 from holdfast.client._async.keys import AsyncKeyVerbs
 from holdfast.client._async.logs import AsyncLogVerbs
 from holdfast.client._async.publishing import AsyncEventVerbs
@@ -48,6 +49,7 @@ class AsyncVerbs(
     AsyncServiceVerbs,
     AsyncEndpointVerbs,
     AsyncEventVerbs,
+    AsyncHookVerbs,
 ):
     """What can be done with queues and messages, over some session."""
 

@@ -18,6 +18,7 @@ from holdfast.client._answers import read_answer, read_delivery, read_refusal
 from holdfast.client._concurrency import Deliveries
 from holdfast.client._errors import (
     EndpointNotFoundError,
+    HookNotFoundError,
     MessageNotFoundError,
     NoSchemaError,
     OutcomeUnknownError,
@@ -75,8 +76,8 @@ class HttpSession:
             return cast("list[D]", self._call(verb, arguments))
         except (MessageNotFoundError, NoSchemaError):
             return []
-        except EndpointNotFoundError:
-            if verb != "endpoint_info":
+        except (EndpointNotFoundError, HookNotFoundError):
+            if verb not in ("endpoint_info", "hook_info"):
                 raise
             return []
 

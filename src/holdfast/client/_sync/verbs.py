@@ -12,6 +12,7 @@ from holdfast.client._arguments import several
 from holdfast.client._bulk import as_object, new_message
 from holdfast.client._calls import unqualified
 from holdfast.client._sync.endpoints import EndpointVerbs
+from holdfast.client._sync.hooks import HookVerbs
 from holdfast.client._sync.keys import KeyVerbs
 from holdfast.client._sync.logs import LogVerbs
 from holdfast.client._sync.publishing import EventVerbs
@@ -49,6 +50,7 @@ class Verbs(
     ServiceVerbs,
     EndpointVerbs,
     EventVerbs,
+    HookVerbs,
 ):
     """What can be done with queues and messages, over some session."""
 

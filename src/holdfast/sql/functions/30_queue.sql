@@ -550,6 +550,7 @@ begin
     return false;
   end if;
   perform holdfast._check_unconsumed(v_queue);
+  perform holdfast._check_unfed(v_queue);
   for v_lane in select l.* from holdfast.lane l where l.queue_id = v_queue.id order by l.id loop
     perform pg_advisory_xact_lock(holdfast._lane_lock(), v_lane.id);
     -- Dropping the sequence waits for every transaction that has drawn an id from it: no send comes later.

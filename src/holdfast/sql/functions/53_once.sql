@@ -19,6 +19,12 @@ begin
 end $$;
 comment on function holdfast._check_once is 'Refuse a bad key or window of send_once, and a transaction whose snapshot may be old';
 
+create or replace function holdfast._without(messages jsonb, fields text[]) returns jsonb language sql immutable
+  return case when fields = '{}' or jsonb_typeof(messages) <> 'array' then messages
+    else (select jsonb_agg(case jsonb_typeof(m.value) when 'object' then m.value - fields else m.value end order by m.n)
+          from jsonb_array_elements(messages) with ordinality m(value, n)) end;
+comment on function holdfast._without is 'Messages without these of their fields';
+
 create or replace function holdfast._messages_hash(queue holdfast.queue, messages jsonb) returns bytea language sql stable
   return sha256(convert_to(coalesce(case when (queue).seal_key is null or jsonb_typeof(messages) <> 'array' then messages else holdfast._digests(messages) end::text, ''), 'UTF8'));
 comment on function holdfast._messages_hash is 'Tells whether two batches say the same';
@@ -55,7 +61,7 @@ end $$;
 comment on function holdfast._sent_once is 'The ids that were sent under a key before; null: it is this transaction''s to send, and the key is locked';
 
 create or replace function holdfast.send_once(
-  queue text, messages jsonb, idempotency_key text, "window" interval default '2 minutes', alone boolean default false)
+  queue text, messages jsonb, idempotency_key text, "window" interval default '2 minutes', alone boolean default false, ignoring text[] default '{}')
 returns table (ids bigint[], deduped boolean)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_sort = off set jit = off
@@ -65,7 +71,7 @@ declare
   v_now timestamptz := holdfast.now();
 begin
   perform holdfast._check_once(send_once.idempotency_key, "window");
-  ids := holdfast._sent_once(v_queue, send_once.idempotency_key, holdfast._messages_hash(v_queue, messages), v_now, v_now + "window");
+  ids := holdfast._sent_once(v_queue, send_once.idempotency_key, holdfast._messages_hash(v_queue, holdfast._without(messages, ignoring)), v_now, v_now + "window");
   deduped := ids is not null;
   if not deduped then
     ids := holdfast.send_many(send_once.queue, messages, alone);
@@ -74,7 +80,7 @@ begin
   return next;
 end $$;
 comment on function holdfast.send_once is
-  'Send a batch as send_many does, unless it was sent under this key within the window: then return the ids it got';
+  'Send a batch as send_many does, unless it was sent under this key within the window: then return the ids it got. ignoring: fields of messages in which the two may differ';
 
 create or replace function holdfast._forget_receipts(at timestamptz) returns int language plpgsql volatile
 as $$

@@ -293,6 +293,7 @@ begin
   perform holdfast._tidy_limiters(holdfast.now());
   perform holdfast._forget_receipts(holdfast.now());
   v_did := holdfast._add_up(v_did, jsonb_build_object('more', holdfast._forget_attempts(holdfast.now())));
+  v_did := holdfast._add_up(v_did, jsonb_build_object('more', holdfast._forget_calls(holdfast.now())));
   perform holdfast._tidy_tasks(holdfast.now());
   v_did := holdfast._add_up(v_did, holdfast._tidy_stages(holdfast.now()));
   -- Last, since it may lock the archive until this transaction ends.

@@ -16,7 +16,7 @@ begin
     select * from (values
       ('holdfast_producer', '{send,send_batch,send_many,send_once,queue_schema,schema_versions,sealing,seal_keys,open_stage,check_staged,send_staged,drop_staged,writes,json_errors,begin_run,report_run,end_run,runs,publish,publish_batch,event_types,fast_mode,now}'::text[]),
       ('holdfast_consumer', '{read,read_archive,log_stats,extent,base_id,queue_schema,schema_versions,seal_keys,claim,claim_cohort,claims,take,bury_spent,hold,next,ack,nack,reject,release,extend,dispatch_endpoints,admit,yield_probe,record_attempts,attempts,endpoint_attempts,held,holders,listen,browse,message,whereabouts,contents,outcomes,scan,scan_bounds,scan_source,put_rollups,queue_stats,blocked_keys,begin_run,report_run,end_run,runs,fast_mode,now}'),
-      ('holdfast_monitor', '{queue_stats,outcomes,queues,queue_info,queue_schema,schema_versions,seal_keys,leases,log_stats,extent,base_id,blocked_keys,samples,rollups,archived,why,runs,endpoints,endpoint_info,endpoint_health,endpoint_events,event_types,subscriptions,now}'),
+      ('holdfast_monitor', '{queue_stats,outcomes,queues,queue_info,queue_schema,schema_versions,seal_keys,leases,log_stats,extent,base_id,blocked_keys,samples,rollups,archived,why,runs,endpoints,endpoint_info,endpoint_health,endpoint_events,hooks,hook_info,hook_calls,event_types,subscriptions,now}'),
       ('holdfast_admin', (select array_agg(distinct p.proname::text) from pg_proc p
                           where p.pronamespace = 'holdfast'::regnamespace and p.proname not like '\_%'))
     ) g(role, verbs)
