@@ -25,9 +25,9 @@ from tests.fix_http import Caller, check_error, served
 
 ALL_SCOPES = ("send", "consume", "read", "admin")
 ALLOWED: dict[str, set[str]] = {
-    "send": {"send"},
+    "send": {"publish", "publish_batch", "send"},
     "consume": {"ack", "claim", "claims", "extend", "held", "holders", "nack", "next", "now", "read"}
-    | {"release", "work"},
+    | {"reject", "release", "work"},
     "read": {"blocked_keys", "browse", "leases", "log_stats", "message", "queue", "queue_stats", "queues"}
     | {"metrics", "read_archive", "rollups", "runs", "samples", "service_queues", "services", "why"},
     "admin": {"configure_defaults", "configure_queue", "create_key", "create_queue", "discard", "discard_key"}
@@ -39,6 +39,13 @@ ALLOWED: dict[str, set[str]] = {
     | {"create_hook", "configure_hook", "rotate_hook", "drop_hook"},
 }
 ALLOWED["read"] |= {"hooks", "hook_info", "hook_calls"}
+CHANGING_ENDPOINTS = {"create_endpoint", "configure_endpoint", "drop_endpoint", "enable_endpoint"}
+CHANGING_ENDPOINTS |= {"disable_endpoint", "rotate_secret", "reset_breaker"}
+CHANGING_ENDPOINTS |= {"create_event_type", "drop_event_type", "subscribe", "unsubscribe"}
+READING_ENDPOINTS = {"endpoints", "endpoint_info", "endpoint_health", "endpoint_events", "endpoint_attempts"}
+READING_ENDPOINTS |= {"event_types", "subscriptions"}
+ALLOWED["admin"] |= CHANGING_ENDPOINTS
+ALLOWED["read"] |= READING_ENDPOINTS | {"attempts"}
 WITH_ANY_KEY = {"check_schema", "docs", "docs_file", "docs_too", "openapi", "queue_schema", "schema_versions"}
 WITH_ANY_KEY |= {"seal_keys"}
 WITHOUT_A_KEY = {"auth_status", "healthz", "login", "readyz", "receive"}
@@ -49,6 +56,7 @@ OF_ALL_QUEUES |= {"put_service", "services", "drop_service", "create_service_que
 OF_ALL_QUEUES |= {"delete_service_queue", "retry_service_queue"}
 OF_ALL_QUEUES |= {"create_hook", "configure_hook", "rotate_hook", "drop_hook"}
 OF_ALL_QUEUES |= {"hooks", "hook_info", "hook_calls"}
+OF_ALL_QUEUES |= CHANGING_ENDPOINTS | READING_ENDPOINTS | {"publish", "publish_batch"}
 
 ENDPOINTS = {endpoint.name: endpoint for endpoint in endpoints()}
 
@@ -67,7 +75,7 @@ class Guarded:
     def ask(self, endpoint: Endpoint, key: str | None, queue: str = "orders") -> httpx.Response:
         """Ask for something that is wrong in other respects, as far as it takes a body or a query."""
         parts = {"id": "x", "key_id": "x", "file": "x", "service": "local", "name": "none"}
-        parts |= {"hook": "none", "slug": "none"}
+        parts |= {"hook": "none", "slug": "none", "endpoint": "none"}
         path = endpoint.path.format(queue=queue, **parts)
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         body = {"json": {"nonsense": 1}} if endpoint.body else {}
