@@ -118,8 +118,9 @@ def new_hook(**arguments: Any) -> Scenario:
     return hook("create_hook", **{"hook": "new", "prefix": "new", "hash": b"n" * 32} | arguments)
 
 
-def made(**config: Any) -> Scenario:
-    return endpoint("create_endpoint", endpoint="new", config=Jsonb({"url": "https://new.example/"} | config))
+def made(queue: str | None = None, **config: Any) -> Scenario:
+    given = Jsonb({"url": "https://new.example/"} | config)
+    return endpoint("create_endpoint", endpoint="new", queue=queue, config=given)
 
 
 def event(verb: str, **arguments: Any) -> Scenario:
@@ -402,7 +403,7 @@ SCENARIOS: list[tuple[str, str, Scenario]] = [
     ("QH874", "secret", made(signing_secret="whsec_c2VjcmV0")),
     ("QH874", "rotate", endpoint("rotate_secret", sealed="whsec_c2VjcmV0")),
     ("QH875", "drop", lambda engine: engine.value("drop_queue", queue="shop")),
-    ("QH875", "second", endpoint("create_endpoint", endpoint="new", queue="shop", config=Jsonb({"url": URL}))),
+    ("QH875", "second", made(queue="shop")),
     ("QH876", "publish", lambda engine: engine.rows("publish", event_type="none", payload=Jsonb(1))),
     ("QH876", "subscribe", endpoint("subscribe", event_type="none")),
     ("QH877", "exists", event("create_event_type", description="another")),
