@@ -177,7 +177,7 @@ SCENARIOS: dict[str, Scenario] = {
     "QH870": lambda client, queue: client.enable_endpoint("nowhere"),
     "QH871": deliver_elsewhere,
     "QH872": lambda client, queue: client.create_endpoint(queue, {"url": "ftp://a.example/"}),
-    "QH873": lambda client, queue: client.create_endpoint(queue, {"url": "http://169.254.169.254/"}),
+    "QH873": lambda client, queue: client.create_endpoint(queue, {"url": "http://127.0.0.1/"}),
     "QH875": drop_what_an_endpoint_consumes,
     "QH876": lambda client, queue: client.publish("nothing", 1),
     "QH877": describe_another_event,
