@@ -22,7 +22,7 @@ from holdfast.cli import app
 from holdfast.migrate import migrate
 from tests.docs.pages import PAGES, ROOT, blocks
 from tests.docs.session import Reader, statements
-from tests.fix_http import Caller
+from tests.fix_http import Serve
 
 RUNNING = {"sql", "python"}
 SHOWN = {"javascript", "sh", "text", "mermaid"}  # tests/webhook/test_verifying.py runs the javascript
@@ -51,8 +51,9 @@ def test_every_example_of_a_page_runs(page: Path, conn: psycopg.Connection[Any],
 
 
 def test_pages_run_one_after_the_other_in_one_database(
-    conn: psycopg.Connection[Any], database_url: str, http: Caller
+    conn: psycopg.Connection[Any], database_url: str, serve: Serve
 ) -> None:
+    http = serve(agent=False)  # a page plays its part
     for page in sorted(WITH_EXAMPLES, key=lambda page: page == LAST):
         run(page, conn, database_url, server=http.address)
 

@@ -7,6 +7,7 @@
 3. A burial waits for whoever drops the dead-letter queue, and then makes it anew.
 4. A drop gives way: whoever it would have a deadlock with goes on, and the drop follows.
 5. drop_queue heeds the caller's lock_timeout, and leaves it as it was, whatever it had to wait for.
+6. The clock can be set meanwhile.
 """
 
 from __future__ import annotations
@@ -152,3 +153,13 @@ def test_a_drop_keeps_the_callers_lock_timeout(scene: Scene) -> None:
 
     assert (dropped, admin.value("show lock_timeout")) == (True, "21s")
     admin.commit()
+
+
+def test_the_clock_can_be_set_while_a_queue_is_dropped(scene: Scene) -> None:
+    setter, admin = scene.session("setter"), scene.session("admin")
+    admin.begin().execute(DROP)
+    setting = setter.start(lambda: setter.execute("select holdfast.set_clock(holdfast.now())"))
+    setting.settles_or_blocks_on(admin)
+    admin.commit()
+
+    assert setting.error() is None

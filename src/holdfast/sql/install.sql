@@ -1461,7 +1461,8 @@ begin
                         clock_timestamp());
     end if;
   end if;
-  perform setval(l.care_at, 0) from holdfast.lane l;
+  -- A queue that is dropped meanwhile takes the registers of its lanes along.
+  perform setval(l.care_at, 0) from (select care_at from holdfast.lane for key share) l;
 end $$;
 comment on function holdfast.set_clock is 'Stop the clock of this database at a time; null lets it run again. For tests';
 
@@ -13994,7 +13995,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '6e5a5b4bb5416722d4db9290150c0edf4930cd4279ab1fe0064124d278c0e961', false);
+values (0, 'functions', 'a15971a68a1d742cb2ebace991b2d1e4a4d44a24e4605d9c94b4bde4c21c93f1', false);
 \else
 do $install$
 begin
@@ -14025,7 +14026,7 @@ begin
             (22, '954d21b8304085e64881f76495b356065f9b8b77ad4361c17aef5386919bca12'),
             (23, 'c2592bf3b2fd34c8347743344f9e59f3a5c741ae7155abb08e3024b3af120496'),
             (24, 'e886b19ee8b5042be976f5c6eea4123871412ed93f37e9d928ae379ba24bc663'),
-            (0, '6e5a5b4bb5416722d4db9290150c0edf4930cd4279ab1fe0064124d278c0e961')
+            (0, 'a15971a68a1d742cb2ebace991b2d1e4a4d44a24e4605d9c94b4bde4c21c93f1')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -39,7 +39,8 @@ begin
                         clock_timestamp());
     end if;
   end if;
-  perform setval(l.care_at, 0) from holdfast.lane l;
+  -- A queue that is dropped meanwhile takes the registers of its lanes along.
+  perform setval(l.care_at, 0) from (select care_at from holdfast.lane for key share) l;
 end $$;
 comment on function holdfast.set_clock is 'Stop the clock of this database at a time; null lets it run again. For tests';
 
