@@ -42,12 +42,14 @@ create or replace view mdb_queue.queues as
   from holdfast.row_queue q;
 comment on view mdb_queue.queues is 'The queues whose messages are rows';
 
+-- A condition of the reader's own may be asked about rows before the view has left them out: of messages that are no rows it finds null.
 create or replace view mdb_queue.messages as
   select m.id, m.queue as queue_name,
-         case when m.body is null then m.payload
+         case when coalesce(m.queue, '') = '' then null
+              when m.body is null then m.payload
               else jsonb_build_object('body', translate(encode(m.body, 'base64'), E'\n', ''), 'content_type', m.content_type) end as payload,
          m.deliveries as attempt_count, coalesce(nullif(m.max_deliveries, 0), 2147483647) as max_attempts,
-         m.visible_at, m.consumer as claimed_by, m.last_error, m.enqueued_at, m.token as claim_token
+         m.visible_at, m.consumer as claimed_by, case when coalesce(m.queue, '') <> '' then m.last_error end as last_error, m.enqueued_at, m.token as claim_token
   from holdfast.row_message m;
 comment on view mdb_queue.messages is 'Messages that are not done: insert to enqueue, update to claim, nack or extend, delete to ack';
 comment on column mdb_queue.messages.claim_token is 'which claim has it: another one at each claim, also by the same worker';
@@ -60,7 +62,9 @@ as $$
          case when d.body is null then d.payload
               else jsonb_build_object('body', translate(encode(d.body, 'base64'), E'\n', ''), 'content_type', d.content_type) end,
          (d.origin ->> 'deliveries')::int, d.last_error, (d.origin ->> 'enqueued_at')::timestamptz, (d.origin ->> 'died_at')::timestamptz, d.id
-  from holdfast.scan_bounds(_dead.queue, 'dead') b cross join lateral holdfast.scan(_dead.queue, 'dead', b.lo, b.hi) d
+  from mdb_queue.queues q cross join lateral holdfast.scan_bounds(q.name, 'dead') b cross join lateral holdfast.scan(q.name, 'dead', b.lo, b.hi) d
+  -- Whoever reads the view may ask this for any name: dead letters of other queues are none of theirs.
+  where q.name = _dead.queue
 $$;
 comment on function mdb_queue._dead is 'The dead letters of a queue, for the view';
 
