@@ -12,7 +12,7 @@ from holdfast.server.callers import require
 from holdfast.server.endpoint import ADMIN, READ, Book, Call
 
 from .requests import NewQueue
-from .values import QUEUE, QUEUES, at
+from .values import OWN_DATABASE, QUEUE, QUEUES, at
 
 book = Book("queues")
 
@@ -25,6 +25,8 @@ async def create_queue(call: Call[NewQueue]) -> object:
     asked = call.asked
     call.request.scope["visit"].queue = asked.name
     require(call.caller, ADMIN, asked.name)
+    if asked.database_name not in (None, OWN_DATABASE):
+        require(call.caller, ADMIN, "")  # Holdfast is installed there, whoever else that database is for
     said = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
     made = await call.service.services.create_queue(call.part("service"), **said)
     return JsonResponse(shown(made), 201)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 QUEUES = "/managed-services/{service}/queues"
 QUEUE = QUEUES + "/{queue}"
 MESSAGES = QUEUE + "/messages"
+OWN_DATABASE = "defaultdb"  # whichever the address of the service names
 STATS = QUEUE + "/stats"
 
 
