@@ -1,5 +1,7 @@
 """An agent without a server, for tests that kill it: it stops at a place, and tells that it is there.
 
+It goes on once it is sent a line, and tells whether it still had its task.
+
 python -m tests.agent.killable URL PLACE
 
 PLACE: reached (the service answers, nothing is done), worked (before it commits on the service), or committed
@@ -18,9 +20,15 @@ from holdfast.server.settings import Settings
 
 
 async def stop(place: str) -> None:
-    """Tell, and wait to be killed."""
-    print(place, flush=True)  # noqa: T201 - the test reads it
-    await asyncio.Event().wait()
+    """Tell, and wait to be killed, or for a line."""
+    tell(place)
+    if not await asyncio.to_thread(sys.stdin.readline):
+        await asyncio.Event().wait()
+
+
+def tell(word: str) -> None:
+    """Let the test read it."""
+    print(word, flush=True)  # noqa: T201 - on purpose
 
 
 class Stopping(Tasks):
@@ -28,14 +36,24 @@ class Stopping(Tasks):
 
     place = ""
     begun = 0
+    went_on = False
 
     async def begin(self, task: Task) -> bool:
         """Each step makes sure of its task; the last time is before it commits."""
         held = await super().begin(task)
         type(self).begun += 1
+        if self.went_on:
+            tell(f"held {held}")
         last = 2 if task.kind == "provision" else 1
         if (self.place == "reached" and self.begun == 1) or (self.place == "worked" and self.begun == last):
             await stop(self.place)
+            type(self).went_on = True
+        return held
+
+    async def put_off(self, task: Task, error: str, seconds: float) -> bool:
+        """It was broken off."""
+        held = await super().put_off(task, error, seconds)
+        tell(f"held {held}")
         return held
 
     async def end(self, task: Task, result: str | None) -> bool:

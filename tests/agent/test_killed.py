@@ -23,19 +23,23 @@ import pytest
 from holdfast import AsyncHoldfast
 from holdfast.server.service import Service
 from holdfast.server.settings import Settings
-from tests.agent.conftest import Serve, becomes, ended, gone, has_queue, payloads
+from tests.agent.conftest import Serve, becomes, ended, gone, has_queue, patiently, payloads
 
 pytestmark = pytest.mark.verify
 
 ROOT = Path(__file__).parents[2]
 PLACES = ("reached", "worked", "committed")
+BUSY = """
+select count(*) from pg_stat_activity
+where datname = current_database() and application_name like 'holdfast %'
+"""
 LEASES_END = "update holdfast.service_task set lease_until = now() - interval '1 s' where status = 'running'"
 
 
 def started(place: str, url: str) -> subprocess.Popen[str]:
     """A process with an agent."""
     words = [sys.executable, "-m", "tests.agent.killable", url, place]
-    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 @asynccontextmanager
@@ -151,10 +155,24 @@ async def test_an_agent_that_slept_does_not_make_a_queue_that_was_removed_meanwh
         await gone(service, "orders")
         os.kill(sleeper.pid, signal.SIGCONT)
 
-        with psycopg.connect(database_url, autocommit=True) as connection:
-            took = connection.execute(
-                "select holdfast.begin_task(id, 1) from holdfast.service_task"
-            ).fetchall()
+        assert sleeper.stdin is not None
+        assert sleeper.stdout is not None
+        sleeper.stdin.write("go on\n")
+        sleeper.stdin.flush()
+        found = await asyncio.wait_for(asyncio.to_thread(sleeper.stdout.readline), 120)
+        # What it had open on the service ends with it, at the latest.
+        await rolled_back(shop_url)
 
-    assert not any(began for (began,) in took)
+    assert found.strip() == "held False"
     assert not has_queue(shop_url, "orders")
+
+
+async def rolled_back(url: str) -> None:
+    """Wait until no agent is in a transaction on a service."""
+    with psycopg.connect(url, autocommit=True) as connection:
+
+        async def look() -> bool:
+            (busy,) = connection.execute(BUSY).fetchall()[0]
+            return bool(busy == 0)
+
+        await patiently(look, what="no agent is at work")
