@@ -20,7 +20,7 @@ from holdfast.server.trouble import is_gone, is_momentary, said
 from holdfast.vault import Vault
 
 from .steps import STEPS, Lost
-from .target import Target, opened
+from .target import Target, is_refused, opened
 from .tasks import LEASE, Task, Tasks
 
 MOST_TASKS = 64  # at once, in one process; they wait for services nearly all of the time
@@ -30,6 +30,8 @@ HOLD_SECONDS = LEASE.total_seconds() / 3
 LAST_SECONDS = 2.0  # for tasks to be given back, when the server ends
 # Of errors that Holdfast raises, those of a moment: a queue is full, somebody is at a lock or at an upgrade.
 AGAIN = frozenset({"QH209", "QH303"})
+# Somebody looks at these, and can try again. Batches wait: the password may be about to be changed here too.
+ASKED_FOR = frozenset({"provision", "deprovision"})
 
 logger = logging.getLogger("holdfast.agent")
 
@@ -144,7 +146,12 @@ class Agent:
             target = Target(url, task.database_name)
             result = await STEPS[task.kind](target, task, sure)
         except (HoldfastError, psycopg.Error, OSError, TimeoutError) as error:
-            return (target.without_secrets(told(error)) if target else told(error)), may_pass(error)
+            again = may_pass(error) and not (task.kind in ASKED_FOR and is_refused(error))
+            return (target.without_secrets(told(error)) if target else told(error)), again
+        except Exception as error:
+            # Left alone, it would be tried again whenever its lease is over, and the rest would wait.
+            logger.exception("task %s: this was not expected", task.id)
+            return f"the agent cannot do this: {type(error).__name__}", False
         await self._tasks.end(task, result)
         return None
 

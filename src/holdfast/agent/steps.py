@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from psycopg import AsyncConnection
 
-from holdfast.client._errors import HoldfastError, QueueExistsError
+from holdfast.client._errors import HoldfastError, InvalidServiceQueueError, QueueExistsError
 from holdfast.client._queue_schema import LOOK, InForce
 from holdfast.client._schema_rules import counted
 from holdfast.schemas.judge import misfit, mismatch
@@ -22,6 +22,7 @@ MARK = "service"  # the annotation of a queue that an agent has made, with the i
 ONCE = timedelta(days=7)  # for so long a service remembers what was sent
 DEAD_LETTERS = "{}.dlq"
 
+TEMPLATE = "select datname from pg_database where datname = current_database() and datistemplate"
 FIND = "select config #>> '{annotations,service,queue}', config -> 'dead_letter' from holdfast.queue_info(%s)"
 CREATE = "select mdb_queue.create_queue(%s, %s, %s, %s)"
 CONFIGURE = "select holdfast.configure_queue(%s, %s::jsonb)"
@@ -43,13 +44,26 @@ class Lost(Exception):
 
 async def provision(target: Target, task: Task, sure: Sure) -> str | None:
     """Make the queue, or take up the one that was made."""
-    async with target.transaction():
+    async with target.transaction() as connection:
+        await refuse_template(connection)
         await sure()  # the service is there
     await target.install()
     async with target.transaction() as connection:
         await make(connection, task)
         await sure()
     return None
+
+
+async def refuse_template(connection: AsyncConnection[Any]) -> None:
+    """What is in a template is in every database that is made from then on."""
+    found = await (await connection.execute(TEMPLATE)).fetchone()
+    if found is not None:
+        raise InvalidServiceQueueError(
+            "QH860",
+            f"database_name: {found[0]} is a template",
+            "Databases are made from it. Nothing was changed in it.",
+            "Name another one.",
+        )
 
 
 async def make(connection: AsyncConnection[Any], task: Task) -> None:

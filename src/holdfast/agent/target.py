@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -21,9 +22,18 @@ from holdfast.vault import Vault
 
 DIALECT = "foundrydb"
 OWN_DATABASE = "defaultdb"
+SECRETS = ("password", "sslpassword", "oauth_client_secret")
+REACH_SECONDS = 20.0  # for a connection, to whichever of several hosts
 STATEMENT_SECONDS = 30.0  # for each statement on a service
 WORK_SECONDS = 60.0  # for a whole step; then the line is cut
 INSTALL_SECONDS = 120.0
+# Of connections: how psycopg goes on where it tried several, and what will not pass by itself.
+SEVERAL = "All failures were:\n"
+REFUSED = re.compile(
+    r"FATAL: +(password authentication failed"
+    r"|(database|role) \".*\" (does not exist|is not (permitted|currently)))"
+    r"|no password supplied"
+)
 
 T = TypeVar("T")
 
@@ -35,7 +45,8 @@ class Target:
         self._own = url
         self._url = url if database_name == OWN_DATABASE else make_conninfo(url, dbname=database_name)
         self.database_name = database_name
-        self._password = str(conninfo_to_dict(url).get("password") or "")
+        given = conninfo_to_dict(url)
+        self._secrets = [str(given[name]) for name in SECRETS if len(str(given.get(name) or "")) > 3]
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
@@ -56,7 +67,9 @@ class Target:
         async with await reached(self._own) as connection:
             with Deadline(connection, WORK_SECONDS):
                 found = await connection.execute(
-                    "select exists (select from pg_database where datname = %s)", [self.database_name]
+                    "select exists (select from pg_database where datname = %s"
+                    " and (datallowconn or not datistemplate))",
+                    [self.database_name],
                 )
                 return await found.fetchone() == (True,)
 
@@ -72,14 +85,30 @@ class Target:
 
     def without_secrets(self, text: str) -> str:
         """A text that may be told: errors of a connection can quote what they were given."""
-        return text.replace(self._password, "***") if len(self._password) > 3 else text
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+def is_refused(error: BaseException) -> bool:
+    """Whether a server will not let in whoever comes like this; of several, whether none will."""
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    # There is no SQLSTATE yet. A server that speaks another language is asked again, as one that is away.
+    _, several, listed = str(error).partition(SEVERAL)
+    return all(REFUSED.search(each) for each in (listed.split("\n- ") if several else [str(error)]))
 
 
 async def reached(url: str) -> AsyncConnection[Any]:
     """A connection."""
-    connection = await AsyncConnection.connect(
-        careful(url), autocommit=True, prepare_threshold=None, application_name="holdfast agent"
-    )
+    try:
+        # Whatever the URL says of patience, and however many hosts it names.
+        async with asyncio.timeout(REACH_SECONDS):
+            connection = await AsyncConnection.connect(
+                careful(url), autocommit=True, prepare_threshold=None, application_name="holdfast agent"
+            )
+    except UnicodeError as error:
+        raise OSError(f"no host has this name: {error}") from None
     await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
     return connection
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -75,15 +76,23 @@ def shown(url: str) -> str:
         given = conninfo_to_dict(url) if len(url) <= LONGEST_URL else {}
     except ProgrammingError:
         given = {}
-    if not (given.get("host") or given.get("hostaddr")) or NOT_HERE & set(given):
+    named = {name: str(given[name]) for name in SHOWN if given.get(name)}
+    if not named.keys() & {"host", "hostaddr"} or NOT_HERE & set(given) or may_hold_secrets(named):
         raise InvalidServiceError(
             "QH850",
             "this is no address of a service",
             "It is not shown, since there may be a password in it.",
-            "It is like postgresql://user:password@host:5432/database, and names a host.",
+            "It is like postgresql://user:password@host:5432/database, and names a host. "
+            "In a password @ is written as %40, and / as %2F.",
         )
-    named = {name: str(given[name]) for name in SHOWN if given.get(name)}
     where = named.get("host") or named["hostaddr"]
     port = f":{named['port']}" if "port" in named else ""
     user = f"{named['user']}@" if "user" in named else ""
     return f"postgresql://{user}{f'[{where}]' if ':' in where else where}{port}/{named.get('dbname', '')}"
+
+
+def may_hold_secrets(named: Mapping[str, str]) -> bool:
+    """Whether a password with an @ or a / may have been taken for what comes after it."""
+    where = (named.get(name, "") for name in ("host", "hostaddr", "dbname"))
+    port = named.get("port", "").replace(",", "")
+    return any("@" in each or "=" in each for each in where) or not (port.isdecimal() or not port)

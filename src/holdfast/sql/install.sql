@@ -1417,6 +1417,16 @@ drop function if exists holdfast.send_once(text, jsonb, text, interval, boolean)
 insert into holdfast.migration (version, name, checksum, breaking)
 values (24, 'hooks', 'e886b19ee8b5042be976f5c6eea4123871412ed93f37e9d928ae379ba24bc663', false);
 
+-- ==================== 0025 begun ====================
+
+-- A batch whose agent was about to commit on the service: what became of it is not known until it is tried again.
+
+alter table holdfast.service_task add column begun boolean not null default false;
+comment on column holdfast.service_task.begun is 'whether an attempt got so far that it may have been done on the service';
+
+insert into holdfast.migration (version, name, checksum, breaking)
+values (25, 'begun', 'e478617c19c768ad1bc356bdfa2ac74497c95532765ccd5bb0c0dab8493703a5', false);
+
 -- ==================== 0000 functions ====================
 
 -- 10_clock.sql
@@ -13764,6 +13774,10 @@ begin
 end $$;
 comment on function holdfast.service_task is 'A task of a queue on a service: pending, running, completed or failed, and what came of it';
 
+create or replace function holdfast._set_back(at timestamptz) returns boolean language sql stable
+  return _set_back.at > holdfast.now() + interval '1 min';
+comment on function holdfast._set_back is 'Whether the clock was set back after this: what was to come at a time would come too late';
+
 create or replace function holdfast._next_tasks(per_service int) returns bigint[] language plpgsql stable
 as $$
 begin
@@ -13771,15 +13785,15 @@ begin
   return array(
     with head as (
       select q.service_id, h.* from holdfast.service_queue q cross join lateral (
-        (select t.n, t.status, t.try_at, t.lease_until from holdfast.service_task t
+        (select t.n, t.status, t.try_at, t.lease_until, t.updated_at from holdfast.service_task t
          where t.queue_id = q.id and t.completed_at is null and (t.kind = 'stats') = false order by t.n limit 1)
         union all
-        (select t.n, t.status, t.try_at, t.lease_until from holdfast.service_task t
+        (select t.n, t.status, t.try_at, t.lease_until, t.updated_at from holdfast.service_task t
          where t.queue_id = q.id and t.completed_at is null and (t.kind = 'stats') = true order by t.n limit per_service)) h
       where q.deleted_at is null
     ), judged as (
-      select h.*, h.status = 'running' and h.lease_until > holdfast.now() as busy,
-             h.status = 'running' or h.try_at <= holdfast.now() as due from head h
+      select h.*, h.status = 'running' and h.lease_until > holdfast.now() and not holdfast._set_back(h.updated_at) as busy,
+             h.status = 'running' or h.try_at <= holdfast.now() or holdfast._set_back(h.updated_at) as due from head h
     ), ranked as (
       select j.n, row_number() over (partition by j.service_id order by j.n)
                   + (select count(*) from judged b where b.service_id = j.service_id and b.busy) as rank
@@ -13803,7 +13817,7 @@ begin
     with candidate as materialized (
       select t.n from holdfast.service_task t
       where t.n = any (holdfast._next_tasks(per_service)) and t.completed_at is null
-        and case when t.status = 'running' then t.lease_until <= v_now else t.try_at <= v_now end
+        and (case when t.status = 'running' then t.lease_until <= v_now else t.try_at <= v_now end or holdfast._set_back(t.updated_at))
         -- A service remembers for 7 days what was sent: see _tidy_tasks.
         and (t.kind <> 'enqueue' or t.attempts = 0 or t.created_at > v_now - interval '6 days')
       limit take_tasks."limit" for update skip locked
@@ -13840,6 +13854,9 @@ declare
 begin
   if v_task.kind = 'provision' then
     update holdfast.service_queue q set status = 'Provisioning', updated_at = holdfast.now() where q.id = v_task.queue_id and q.status = 'Pending';
+  end if;
+  if v_task.kind = 'enqueue' then
+    update holdfast.service_task t set begun = true where t.n = v_task.n and not t.begun;
   end if;
   return v_task.id is not null;
 end $$;
@@ -13922,7 +13939,8 @@ begin
   end if;
   update holdfast.service_task t
   set status = case when end_task.error is null then 'completed' else 'failed' end, body = null, result = end_task.result,
-      error_message = left(end_task.error, 2000), lease_until = null, updated_at = v_now, completed_at = v_now
+      error_message = left(end_task.error, 1900) || case when v_task.begun then '. Whether the messages were sent is not known' else '' end,
+      lease_until = null, updated_at = v_now, completed_at = v_now
   where t.n = v_task.n;
   perform holdfast._end_queue(v_task, left(end_task.error, 2000), v_now);
   -- The next task of this queue has waited for it.
@@ -13995,7 +14013,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', 'a15971a68a1d742cb2ebace991b2d1e4a4d44a24e4605d9c94b4bde4c21c93f1', false);
+values (0, 'functions', '7f9dcefd018576f1c6b134194110c52440ff8337fe1b8146dca203f9650ce9c2', false);
 \else
 do $install$
 begin
@@ -14026,7 +14044,8 @@ begin
             (22, '954d21b8304085e64881f76495b356065f9b8b77ad4361c17aef5386919bca12'),
             (23, 'c2592bf3b2fd34c8347743344f9e59f3a5c741ae7155abb08e3024b3af120496'),
             (24, 'e886b19ee8b5042be976f5c6eea4123871412ed93f37e9d928ae379ba24bc663'),
-            (0, 'a15971a68a1d742cb2ebace991b2d1e4a4d44a24e4605d9c94b4bde4c21c93f1')
+            (25, 'e478617c19c768ad1bc356bdfa2ac74497c95532765ccd5bb0c0dab8493703a5'),
+            (0, '7f9dcefd018576f1c6b134194110c52440ff8337fe1b8146dca203f9650ce9c2')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then
@@ -14038,9 +14057,9 @@ $install$;
 \endif
 commit;
 \if :holdfast_absent
-\echo 'Holdfast is installed, schema version 24.'
+\echo 'Holdfast is installed, schema version 25.'
 \else
-\echo 'This version of Holdfast, schema version 24, is installed already: nothing to do.'
+\echo 'This version of Holdfast, schema version 25, is installed already: nothing to do.'
 \endif
 \set ON_ERROR_STOP :holdfast_stop
 \set QUIET :holdfast_quiet

@@ -121,6 +121,10 @@ begin
 end $$;
 comment on function holdfast.service_task is 'A task of a queue on a service: pending, running, completed or failed, and what came of it';
 
+create or replace function holdfast._set_back(at timestamptz) returns boolean language sql stable
+  return _set_back.at > holdfast.now() + interval '1 min';
+comment on function holdfast._set_back is 'Whether the clock was set back after this: what was to come at a time would come too late';
+
 create or replace function holdfast._next_tasks(per_service int) returns bigint[] language plpgsql stable
 as $$
 begin
@@ -128,15 +132,15 @@ begin
   return array(
     with head as (
       select q.service_id, h.* from holdfast.service_queue q cross join lateral (
-        (select t.n, t.status, t.try_at, t.lease_until from holdfast.service_task t
+        (select t.n, t.status, t.try_at, t.lease_until, t.updated_at from holdfast.service_task t
          where t.queue_id = q.id and t.completed_at is null and (t.kind = 'stats') = false order by t.n limit 1)
         union all
-        (select t.n, t.status, t.try_at, t.lease_until from holdfast.service_task t
+        (select t.n, t.status, t.try_at, t.lease_until, t.updated_at from holdfast.service_task t
          where t.queue_id = q.id and t.completed_at is null and (t.kind = 'stats') = true order by t.n limit per_service)) h
       where q.deleted_at is null
     ), judged as (
-      select h.*, h.status = 'running' and h.lease_until > holdfast.now() as busy,
-             h.status = 'running' or h.try_at <= holdfast.now() as due from head h
+      select h.*, h.status = 'running' and h.lease_until > holdfast.now() and not holdfast._set_back(h.updated_at) as busy,
+             h.status = 'running' or h.try_at <= holdfast.now() or holdfast._set_back(h.updated_at) as due from head h
     ), ranked as (
       select j.n, row_number() over (partition by j.service_id order by j.n)
                   + (select count(*) from judged b where b.service_id = j.service_id and b.busy) as rank
@@ -160,7 +164,7 @@ begin
     with candidate as materialized (
       select t.n from holdfast.service_task t
       where t.n = any (holdfast._next_tasks(per_service)) and t.completed_at is null
-        and case when t.status = 'running' then t.lease_until <= v_now else t.try_at <= v_now end
+        and (case when t.status = 'running' then t.lease_until <= v_now else t.try_at <= v_now end or holdfast._set_back(t.updated_at))
         -- A service remembers for 7 days what was sent: see _tidy_tasks.
         and (t.kind <> 'enqueue' or t.attempts = 0 or t.created_at > v_now - interval '6 days')
       limit take_tasks."limit" for update skip locked
@@ -197,6 +201,9 @@ declare
 begin
   if v_task.kind = 'provision' then
     update holdfast.service_queue q set status = 'Provisioning', updated_at = holdfast.now() where q.id = v_task.queue_id and q.status = 'Pending';
+  end if;
+  if v_task.kind = 'enqueue' then
+    update holdfast.service_task t set begun = true where t.n = v_task.n and not t.begun;
   end if;
   return v_task.id is not null;
 end $$;
@@ -279,7 +286,8 @@ begin
   end if;
   update holdfast.service_task t
   set status = case when end_task.error is null then 'completed' else 'failed' end, body = null, result = end_task.result,
-      error_message = left(end_task.error, 2000), lease_until = null, updated_at = v_now, completed_at = v_now
+      error_message = left(end_task.error, 1900) || case when v_task.begun then '. Whether the messages were sent is not known' else '' end,
+      lease_until = null, updated_at = v_now, completed_at = v_now
   where t.n = v_task.n;
   perform holdfast._end_queue(v_task, left(end_task.error, 2000), v_now);
   -- The next task of this queue has waited for it.
