@@ -503,6 +503,62 @@ def test_a_queue_has_the_settings_of_the_page(opened: Any) -> None:
         again.rows("select mdb_queue.create_queue($1)", again.queue)
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "delete from mdb_queue.queues where name = $1",
+        "update mdb_queue.queues set name = 'x' where name = $1",
+        "insert into mdb_queue.queues (name) values ($1 || 'x')",
+    ],
+)
+def test_queues_are_not_changed_as_rows_not_even_by_the_owner(shop: Shop, statement: str) -> None:
+    id = shop.enqueue(1)
+
+    with pytest.raises(psycopg.errors.FeatureNotSupported) as refused:
+        shop.count(statement, shop.queue)
+
+    hint = refused.value.diag.message_hint or ""
+    assert ("mdb_queue.create_queue" in hint, "mdb_queue.drop_queue" in hint) == (True, True)
+    assert shop.claim() == [id]
+
+
+def test_no_view_of_the_contract_passes_a_write_on(contract_url: str) -> None:
+    with psycopg.connect(contract_url, autocommit=True) as conn:
+        through = conn.execute(
+            "select c.relname from pg_class c where c.relnamespace = 'mdb_queue'::regnamespace"
+            " and c.relkind = 'v' and pg_relation_is_updatable(c.oid, false) <> 0"
+            " and (select bit_or(t.tgtype::int) & 28 from pg_trigger t"
+            "      where t.tgrelid = c.oid and t.tgtype & 64 <> 0) is distinct from 28"
+        ).fetchall()
+
+    assert through == []
+
+
+def test_a_queue_is_dropped_with_its_messages_and_dead_letters(opened: Any) -> None:
+    shop = opened(max_attempts=1)
+    first, second = shop.enqueue(1), shop.enqueue(2)
+    assert shop.claim(limit=1) == [first]
+    shop.count(NACK, first, "worker-1", 0, "boom")
+    assert (shop.messages(), shop.dead()) == ([second], [first])
+
+    assert shop.value("select mdb_queue.drop_queue($1)", shop.queue) is True
+    assert shop.value("select mdb_queue.drop_queue($1)", shop.queue) is False
+
+    left = "select count(*) from holdfast.queues() where queue like $1 || '%'"
+    assert shop.value(left, shop.queue) == 0
+
+
+def test_dead_letters_of_somebody_else_stay(opened: Any) -> None:
+    shop = opened()
+    other = f"{shop.queue}-natively"
+    config = {"by_row": True, "dead_letter": f"{shop.queue}.dlq"}
+    shop.rows("select holdfast.create_queue($1)", f"{shop.queue}.dlq")
+    shop.rows("select holdfast.create_queue($1, $2)", other, Jsonb(config))
+
+    assert shop.value("select mdb_queue.drop_queue($1)", other) is True
+    assert shop.value("select count(*) from holdfast.queues() where queue = $1", f"{shop.queue}.dlq") == 1
+
+
 # --- rights, and what the schema stands on
 
 
@@ -526,6 +582,8 @@ def test_a_user_of_the_contract_needs_no_right_on_holdfast(opened: Any) -> None:
             shop.rows("select holdfast.claim($1)", shop.queue)
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             shop.rows("select mdb_queue.create_queue('x')")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            shop.rows("select mdb_queue.drop_queue($1)", shop.queue)
     finally:
         shop.conn.execute("reset role")
         shop.conn.execute("drop role app")
@@ -551,7 +609,7 @@ def test_the_contract_stands_on_public_functions_and_views_alone(contract_url: s
     assert {name for (name,) in used} == {"holdfast.row_message", "holdfast.row_queue", "mdb_queue.queues"}
     assert {name for (name,) in called} == {
         *("send", "take", "ack", "nack", "extend", "discard", "bury_spent", "now", "create_queue"),
-        *("scan", "scan_bounds", "delivery", "hold"),
+        *("drop_queue", "scan", "scan_bounds", "delivery", "hold", "row_queue"),
     }
     bare = [name for name, settings, comment, _ in functions if "pg_temp" not in settings or not comment]
     assert bare == []

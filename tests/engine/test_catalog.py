@@ -10,6 +10,7 @@
 7. No exception block in the hot verbs: it would cost a subtransaction.
 8. Every use of advisory locks has a class of its own, and no function makes one up.
 9. A function calls no function that is not there: PL/pgSQL finds out only when it comes to the call.
+10. No view passes a write on to the table below it: not even that of the owner.
 """
 
 from __future__ import annotations
@@ -555,7 +556,7 @@ def test_trigger_functions_run_as_their_owner_with_a_fixed_search_path(
 ) -> None:
     triggers = [row for row in functions if row["trigger"]]
 
-    assert names(triggers) == ["_receive"]
+    assert names(triggers) == ["_receive", "_refuse_write"]
     assert all(row["definer"] and SEARCH_PATH in row["settings"] for row in triggers)
 
 
@@ -577,7 +578,7 @@ def test_public_functions_on_engine_tables_plan_generically_by_index_without_jit
 
 
 def test_the_inbox_trigger_plans_generically_by_index_without_jit(functions: list[dict[str, Any]]) -> None:
-    (receive,) = [row for row in functions if row["trigger"]]
+    (receive,) = [row for row in functions if row["name"] == "_receive"]
 
     assert set(PLANNING) <= set(receive["settings"])
 
@@ -609,6 +610,32 @@ def test_every_table_and_view_has_a_comment(conn: Conn) -> None:
     ).fetchall()
 
     assert bare == []
+
+
+def test_no_view_passes_a_write_on_to_its_table(conn: Conn) -> None:
+    # What a view passes on is a matter of its query. Of triggers 64 is instead, and 28 are all writes.
+    through = conn.execute(
+        "select c.relname from pg_class c where c.relnamespace = 'holdfast'::regnamespace"
+        " and c.relkind = 'v' and pg_relation_is_updatable(c.oid, false) <> 0"
+        " and (select bit_or(t.tgtype::int) & 28 from pg_trigger t"
+        "      where t.tgrelid = c.oid and t.tgtype & 64 <> 0) is distinct from 28"
+    ).fetchall()
+
+    assert through == []
+
+
+@pytest.mark.parametrize("statement", ["delete from {}", "update {} set queue = queue"])
+@pytest.mark.parametrize("view", ["row_message", "row_queue"])
+def test_the_owner_is_refused_to_write_through_a_view(
+    database_url: str, view: str, statement: LiteralString
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        conn.execute("select holdfast.create_queue('rows', '{\"by_row\": true}'), holdfast.send('rows', '1')")
+
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match=f"holdfast.{view} is there to be read"):
+            conn.execute(psycopg.sql.SQL(statement).format(psycopg.sql.Identifier("holdfast", view)))
+
+        assert conn.execute("select count(*) from holdfast.row_message").fetchone() == (1,)
 
 
 def test_every_type_has_a_comment(conn: Conn) -> None:

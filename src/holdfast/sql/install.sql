@@ -1791,6 +1791,16 @@ begin
 end $$;
 comment on function holdfast._expires_at is 'When a message expires; null: never';
 
+create or replace function holdfast._refuse_write() returns trigger
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise exception '%.% is there to be read', tg_table_schema, tg_table_name using errcode = 'feature_not_supported',
+    detail = 'Nothing was changed.', hint = 'Call the functions of the schema holdfast: what belongs together changes together.';
+end $$;
+comment on function holdfast._refuse_write is
+  'For views: refuse what would go through to the table and leave the rest behind, also for the owner';
+
 -- 30_queue.sql
 -- Queues: create, configure, pause, drop.
 --
@@ -6182,11 +6192,13 @@ create or replace view holdfast.row_message as
   from holdfast.message m where coalesce(m.row_of, '') <> '';
 comment on view holdfast.row_message is
   'The messages of queues with by_row. deliveries counts the one under way; visible_at: from when on a message can be taken, of one in flight the deadline';
+create or replace trigger refuse_write instead of insert or update or delete on holdfast.row_message for each row execute function holdfast._refuse_write();
 
 create or replace view holdfast.row_queue as
   select q.name as queue, q.created_at, q.paused, q.lease, q.max_deliveries, q.dead_letter, q.max_payload, q.config -> 'annotations' as annotations
   from holdfast.queue q where q.row_of is not null;
 comment on view holdfast.row_queue is 'The queues with by_row, and what holds for them';
+create or replace trigger refuse_write instead of insert or update or delete on holdfast.row_queue for each row execute function holdfast._refuse_write();
 
 create or replace function holdfast._check_take(queue holdfast.queue, ids bigint[], lease interval, consumer text) returns void language plpgsql stable
 as $$
@@ -8805,12 +8817,14 @@ create or replace view holdfast.scan_message as
          m.correlation_id, m.key, m.ordering_key, m.failures, m.max_deliveries, m.last_error, m.origin
   from holdfast.message m;
 comment on view holdfast.scan_message is 'Live messages, for the statements of scan_source';
+create or replace trigger refuse_write instead of insert or update or delete on holdfast.scan_message for each row execute function holdfast._refuse_write();
 
 create or replace view holdfast.scan_archive as
   select a.id, a.queue_id, a.outcome, a.ended_at, a.deliveries, a.enqueued_at, a.expires_at, a.payload, a.body, a.content_type, a.headers, a.tag,
          a.correlation_id, a.key, a.ordering_key, a.failures, a.max_deliveries, a.last_error, a.origin, a.consumer, a.claimed_at
   from holdfast.archive a;
 comment on view holdfast.scan_archive is 'Messages of the archive, for the statements of scan_source';
+create or replace trigger refuse_write instead of insert or update or delete on holdfast.scan_archive for each row execute function holdfast._refuse_write();
 
 create or replace view holdfast.scan_lease as
   select l.lane_id, i.id from holdfast.lease l cross join lateral unnest(l.ids) i(id);
@@ -14013,7 +14027,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '7f9dcefd018576f1c6b134194110c52440ff8337fe1b8146dca203f9650ce9c2', false);
+values (0, 'functions', '2c2dd99df1ad73941db3a45c5216958c3cfa74652255a4269b1d055d50f5257c', false);
 \else
 do $install$
 begin
@@ -14045,7 +14059,7 @@ begin
             (23, 'c2592bf3b2fd34c8347743344f9e59f3a5c741ae7155abb08e3024b3af120496'),
             (24, 'e886b19ee8b5042be976f5c6eea4123871412ed93f37e9d928ae379ba24bc663'),
             (25, 'e478617c19c768ad1bc356bdfa2ac74497c95532765ccd5bb0c0dab8493703a5'),
-            (0, '7f9dcefd018576f1c6b134194110c52440ff8337fe1b8146dca203f9650ce9c2')
+            (0, '2c2dd99df1ad73941db3a45c5216958c3cfa74652255a4269b1d055d50f5257c')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

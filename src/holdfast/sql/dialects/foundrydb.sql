@@ -225,6 +225,17 @@ begin
 end $$;
 comment on function mdb_queue._forget is 'DELETE from dead_messages: discard';
 
+create or replace function mdb_queue._keep_queues() returns trigger
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise exception 'mdb_queue.queues: a queue is not made, changed or removed here' using errcode = 'feature_not_supported',
+    detail = 'Nothing was changed.',
+    hint = 'mdb_queue.create_queue makes one, mdb_queue.drop_queue removes it with its messages and dead letters.';
+end $$;
+comment on function mdb_queue._keep_queues is 'INSERT, UPDATE and DELETE of queues: refuse it, and say what is to be called';
+
+create or replace trigger keep_queues instead of insert or update or delete on mdb_queue.queues for each row execute function mdb_queue._keep_queues();
 create or replace trigger enqueue instead of insert on mdb_queue.messages for each row execute function mdb_queue._enqueue();
 create or replace trigger begin_update before update on mdb_queue.messages for each statement execute function mdb_queue._begin_update();
 create or replace trigger "update" instead of update on mdb_queue.messages for each row execute function mdb_queue._update();
@@ -254,6 +265,23 @@ begin
 end $$;
 comment on function mdb_queue.create_queue is 'Make a queue whose messages are rows, with the settings of the contract';
 
+create or replace function mdb_queue.drop_queue(name text)
+returns boolean language plpgsql volatile set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_dead text := (select q.dead_letter from holdfast.row_queue q where q.queue = drop_queue.name);
+begin
+  if not exists (select from holdfast.row_queue q where q.queue = drop_queue.name) or not holdfast.drop_queue(drop_queue.name) then
+    return false;
+  end if;
+  -- Where they go elsewhere, somebody else has made that queue.
+  if v_dead = drop_queue.name || '.dlq' then
+    perform holdfast.drop_queue(v_dead);
+  end if;
+  return true;
+end $$;
+comment on function mdb_queue.drop_queue is 'Remove a queue, its messages and its dead letters; false: there is none of this name';
+
 create or replace function mdb_queue._grant_rights() returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp
 as $$
@@ -270,7 +298,7 @@ begin
   end if;
   if exists (select from pg_roles r where r.rolname = 'holdfast_admin') then
     grant usage on schema mdb_queue to holdfast_admin;
-    grant execute on function mdb_queue.create_queue(text, int, int, boolean) to holdfast_admin;
+    grant execute on function mdb_queue.create_queue(text, int, int, boolean), mdb_queue.drop_queue(text) to holdfast_admin;
   end if;
 end $$;
 comment on function mdb_queue._grant_rights is 'Give each role that exists its rights; the owner may call it again after a role was created';

@@ -228,3 +228,13 @@ begin
   return coalesce(case when expires_at is not null then greatest(expires_at, at - interval '10 years') end, at + ttl, at + default_ttl);
 end $$;
 comment on function holdfast._expires_at is 'When a message expires; null: never';
+
+create or replace function holdfast._refuse_write() returns trigger
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise exception '%.% is there to be read', tg_table_schema, tg_table_name using errcode = 'feature_not_supported',
+    detail = 'Nothing was changed.', hint = 'Call the functions of the schema holdfast: what belongs together changes together.';
+end $$;
+comment on function holdfast._refuse_write is
+  'For views: refuse what would go through to the table and leave the rest behind, also for the owner';

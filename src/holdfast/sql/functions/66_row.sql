@@ -43,11 +43,13 @@ create or replace view holdfast.row_message as
   from holdfast.message m where coalesce(m.row_of, '') <> '';
 comment on view holdfast.row_message is
   'The messages of queues with by_row. deliveries counts the one under way; visible_at: from when on a message can be taken, of one in flight the deadline';
+create or replace trigger refuse_write instead of insert or update or delete on holdfast.row_message for each row execute function holdfast._refuse_write();
 
 create or replace view holdfast.row_queue as
   select q.name as queue, q.created_at, q.paused, q.lease, q.max_deliveries, q.dead_letter, q.max_payload, q.config -> 'annotations' as annotations
   from holdfast.queue q where q.row_of is not null;
 comment on view holdfast.row_queue is 'The queues with by_row, and what holds for them';
+create or replace trigger refuse_write instead of insert or update or delete on holdfast.row_queue for each row execute function holdfast._refuse_write();
 
 create or replace function holdfast._check_take(queue holdfast.queue, ids bigint[], lease interval, consumer text) returns void language plpgsql stable
 as $$

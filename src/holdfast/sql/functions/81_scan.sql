@@ -13,12 +13,14 @@ create or replace view holdfast.scan_message as
          m.correlation_id, m.key, m.ordering_key, m.failures, m.max_deliveries, m.last_error, m.origin
   from holdfast.message m;
 comment on view holdfast.scan_message is 'Live messages, for the statements of scan_source';
+create or replace trigger refuse_write instead of insert or update or delete on holdfast.scan_message for each row execute function holdfast._refuse_write();
 
 create or replace view holdfast.scan_archive as
   select a.id, a.queue_id, a.outcome, a.ended_at, a.deliveries, a.enqueued_at, a.expires_at, a.payload, a.body, a.content_type, a.headers, a.tag,
          a.correlation_id, a.key, a.ordering_key, a.failures, a.max_deliveries, a.last_error, a.origin, a.consumer, a.claimed_at
   from holdfast.archive a;
 comment on view holdfast.scan_archive is 'Messages of the archive, for the statements of scan_source';
+create or replace trigger refuse_write instead of insert or update or delete on holdfast.scan_archive for each row execute function holdfast._refuse_write();
 
 create or replace view holdfast.scan_lease as
   select l.lane_id, i.id from holdfast.lease l cross join lateral unnest(l.ids) i(id);
