@@ -49,7 +49,10 @@ truncate holdfast.message, holdfast.lease, holdfast.gap, holdfast.boot, holdfast
   holdfast.sample, holdfast.rollup, holdfast.probe, holdfast.log, holdfast.tombstone, holdfast.limiter,
   holdfast.archive, holdfast.stage, holdfast.staged, holdfast.write, holdfast.lane, holdfast.queue,
   holdfast.receipt, holdfast.defaults, holdfast.pipeline_run, holdfast.lake, holdfast.lake_batch,
-  holdfast.schedule, holdfast.seal_key, holdfast.seal_secret, holdfast.migration
+  holdfast.schedule, holdfast.seal_key, holdfast.seal_secret, holdfast.migration,
+  holdfast.endpoint, holdfast.endpoint_secret, holdfast.endpoint_breaker, holdfast.endpoint_event,
+  holdfast.attempt, holdfast.event_type, holdfast.subscription, holdfast.service, holdfast.service_queue,
+  holdfast.service_task, holdfast.hook, holdfast.hook_slug, holdfast.hook_secret, holdfast.hook_call
 """
 
 

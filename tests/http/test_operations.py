@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,7 +22,7 @@ def test_the_process_and_its_database_answer(http: Caller) -> None:
 
 
 async def test_however_many_ask_whether_it_is_ready_one_connection_will_do(database_url: str) -> None:
-    settings = Settings(database_url=database_url, upkeep=0, listen=False)
+    settings = Settings(database_url=database_url, upkeep=0, listen=False, agent=False)
     async with Service(settings).running() as service:
         asking = asyncio.gather(*(service.reach() for _ in range(100)))
         most = 0
@@ -97,7 +98,7 @@ def test_bad_values_are_refused(refusing: Caller, path: str, body: Any, code: st
 
 @pytest.mark.parametrize("endpoint", list(endpoints()), ids=lambda endpoint: endpoint.name)
 def test_in_open_mode_every_route_is_open(refusing: Caller, endpoint: Any) -> None:
-    path = endpoint.path.format(queue="nowhere", id="x", file="x", version="x", name="x")
+    path = endpoint.path.format_map(defaultdict(lambda: "x", queue="nowhere"))
     body = {"nonsense": 1} if endpoint.body else None
 
     answer = refusing.call(endpoint.method, path, body, params={"nonsense": 1} if endpoint.query else {})

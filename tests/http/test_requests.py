@@ -161,14 +161,14 @@ def test_a_body_that_is_not_json_is_refused(refusing: Caller, body: bytes) -> No
             r'{"messages": [{"payload": 1, "headers": {"a": "\u0000"}}]}', "QH203", id="NUL in a header"
         ),
         pytest.param(r'{"messages": [{"payload": 1, "tag": "a\u0000b"}]}', "QH911", id="NUL in a tag"),
-        pytest.param('{"messages": [{"payload": 1e400000}]}', "QH911", id="a huge number"),
+        pytest.param('{"messages": [{"payload": 1e400000}]}', "QH203", id="a huge number"),
         pytest.param(
-            '{"messages": [{"payload": [1, -1e400000]}, {"payload": 2}]}', "QH911", id="beside others"
+            '{"messages": [{"payload": [1, -1e400000]}, {"payload": 2}]}', "QH203", id="beside others"
         ),
         pytest.param('{"messages": [{"payload": 1, "priority": 1e400000}]}', "QH911", id="as a priority"),
         pytest.param('{"messages": [{"payload": 1, "delay": 1e300}]}', "QH203", id="as a delay"),
         pytest.param('{"messages": [{"payload": 1, "delay": "5 parsecs"}]}', "QH203", id="no delay"),
-        pytest.param('{"messages": [{"payload": 1, "headers": {"n": 1e400000}}]}', "QH911", id="in a header"),
+        pytest.param('{"messages": [{"payload": 1, "headers": {"n": 1e400000}}]}', "QH203", id="in a header"),
         pytest.param('{"messages": [{"payload": 1, "body": "eA=="}]}', "QH203", id="payload and body"),
         pytest.param('{"messages": [{"body": "not base64!"}]}', "QH203", id="not base64"),
         pytest.param('{"messages": [{"payload": 1, "priority": 11}]}', "QH204", id="priority"),

@@ -38,6 +38,8 @@ Every error has one shape and a code; each code is explained where a route may a
 While there is no API key, the server answers programs on its own machine, and no key is needed. From the
 first one on, each route takes a key with its scope and, where the path names a queue, for that queue.
 """
+# Routes that say by their status whether there was something to make.
+MADE_OR_THERE = ("create_queue", "create_endpoint", "create_event_type")
 ERROR: Json = {
     "title": "Error",
     "description": "Why a request was refused, or could not be answered.",
@@ -171,7 +173,7 @@ def answers(endpoint: Endpoint) -> Json:
     told: Json = {"description": "Done.", "content": {JSON: {"schema": schema}}}
     if endpoint.name in ("queue", "configure_queue"):
         told["headers"] = {"ETag": {"schema": {"type": "string"}}}
-    if endpoint.name == "create_queue":
+    if endpoint.name in MADE_OR_THERE:
         return {"200": {**told, "description": "It was there."}, "201": told}
     return {str(endpoint.status): told}
 
