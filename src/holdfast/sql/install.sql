@@ -1145,7 +1145,7 @@ create table holdfast.event_type (
   created_at timestamptz not null
 );
 comment on table holdfast.event_type is 'A kind of event that can be published';
-comment on column holdfast.event_type.schema is 'JSON Schema of its payloads: servers and clients check it';
+comment on column holdfast.event_type.schema is 'JSON Schema of its payloads, for readers: nothing checks it';
 
 create table holdfast.subscription (
   id bigint generated always as identity primary key,
@@ -1201,7 +1201,7 @@ create type holdfast.subscription_info as (id bigint, event_type text, endpoint 
 comment on type holdfast.subscription_info is 'An endpoint that gets the events of a type';
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (21, 'endpoints', '565f2b8958ee8c1b237db5b7d888c7d09dad8bfab76283c13b6ade87c08fcf06', false);
+values (21, 'endpoints', 'de6e5583ce9910af7100d92838fb9960f47491cc8482c66fd825ef02f1f8ec60', false);
 
 -- ==================== 0022 services ====================
 
@@ -14054,7 +14054,7 @@ begin
             (18, '6fc7de9033e787267cdf7aa89d0f3518e8154b7aa590880ff50b3395aa772940'),
             (19, 'e28c384f80a951b59f733e9c7487c09031c6350771a4129d2242fb5074ff90dd'),
             (20, '6ebdb59d50bac18e6f6fc2fd9661ba0a16555668e522cd4a1806c04b46805dbb'),
-            (21, '565f2b8958ee8c1b237db5b7d888c7d09dad8bfab76283c13b6ade87c08fcf06'),
+            (21, 'de6e5583ce9910af7100d92838fb9960f47491cc8482c66fd825ef02f1f8ec60'),
             (22, '954d21b8304085e64881f76495b356065f9b8b77ad4361c17aef5386919bca12'),
             (23, 'c2592bf3b2fd34c8347743344f9e59f3a5c741ae7155abb08e3024b3af120496'),
             (24, 'e886b19ee8b5042be976f5c6eea4123871412ed93f37e9d928ae379ba24bc663'),

@@ -97,7 +97,7 @@ create table holdfast.event_type (
   created_at timestamptz not null
 );
 comment on table holdfast.event_type is 'A kind of event that can be published';
-comment on column holdfast.event_type.schema is 'JSON Schema of its payloads: servers and clients check it';
+comment on column holdfast.event_type.schema is 'JSON Schema of its payloads, for readers: nothing checks it';
 
 create table holdfast.subscription (
   id bigint generated always as identity primary key,
