@@ -44,11 +44,29 @@ class Vault:
     def __repr__(self) -> str:
         return f"Vault(folder={self._folder!r})"
 
+    @property
+    def path(self) -> Path | None:
+        """The file of the keys, if they may be in one."""
+        return None if self._folder is None else self._folder / KEY_FILE
+
+    @property
+    def makes_key(self) -> bool:
+        """Whether there is no key yet, and the first secret makes one."""
+        return self._given is None and self.path is not None and not self.path.exists()
+
     def seal(self, secret: str, purpose: str) -> str:
         """A text that can be stored, and opened for the same purpose only."""
-        if self._given is None and self._folder is not None:
-            make_key_file(self._folder / KEY_FILE)
-        id, key = next(iter(self._keys().items()))
+        if self._given is None and self.path is not None:
+            make_key_file(self.path)
+        keys = self._keys()
+        if not keys:
+            raise SecretKeyError(
+                "QH840",
+                "there is no key to seal secrets with",
+                f"{self._nowhere} Nothing was stored.",
+                f"Set {KEY_VARIABLE}, the same wherever secrets are stored or used. {MAKE_ONE}",
+            )
+        id, key = next(iter(keys.items()))
         nonce = secrets.token_bytes(NONCE_BYTES)
         locked = cipher(key).encrypt(nonce, secret.encode(), bound(id, purpose))
         return f"{VERSION}.{id}.{urlsafe_b64encode(nonce + locked).decode()}"
@@ -56,12 +74,21 @@ class Vault:
     def open(self, sealed: str, purpose: str) -> str:
         """What was sealed for this purpose."""
         id, data = parts(sealed)
-        key = self._keys().get(id)
+        keys = self._keys()
+        if not keys:
+            raise SecretKeyError(
+                "QH840",
+                "there is no key to open secrets with",
+                f"The secret was sealed with the key {id}. {self._nowhere}",
+                f"Put that key back{'' if self.path is None else ', or its file'}. If it is lost,"
+                " store the secret again, with a new one.",
+            )
+        key = keys.get(id)
         if key is None:
             raise SealedError(
                 "QH841",
                 "the key that this secret was sealed with is not at hand",
-                f"It was sealed with the key {id}; there are: {', '.join(self._keys())}.",
+                f"It was sealed with the key {id}; there are: {', '.join(keys)}.",
                 f"Add the older key to {KEY_VARIABLE}, after a comma; or store the secret again.",
             )
         gcm = cipher(key)
@@ -74,25 +101,26 @@ class Vault:
 
     def is_current(self, sealed: str) -> bool:
         """Whether it is sealed with the key that seals now; else open it, and seal it again."""
-        return parts(sealed)[0] == next(iter(self._keys()))
+        return parts(sealed)[0] == next(iter(self._keys()), None)
 
     def _keys(self) -> dict[str, bytes]:
-        """All keys by their ids, the one that seals first."""
+        """All keys by their ids, the one that seals first; none where there is none."""
         named, text = KEY_VARIABLE, self._given
-        if text is None and self._folder is not None:
-            path = self._folder / KEY_FILE
-            named = str(path)
+        if text is None and self.path is not None:
+            named = str(self.path)
             with suppress(FileNotFoundError):
-                text = path.read_text(encoding="ascii", errors="replace")
+                text = self.path.read_text(encoding="ascii", errors="replace")
         if text is None:
-            raise SecretKeyError(
-                "QH840",
-                "there is no key to seal or open secrets with",
-                f"Neither {KEY_VARIABLE} nor a key file is set here. Nothing was stored.",
-                f"Set {KEY_VARIABLE}, the same wherever secrets are stored or used. {MAKE_ONE}",
-            )
+            return {}
         keys = [decoded(word, named) for word in text.replace(",", " ").split()] or [decoded("", named)]
         return {id_of(key): key for key in keys}
+
+    @property
+    def _nowhere(self) -> str:
+        """Where there is no key."""
+        if self.path is None:
+            return f"{KEY_VARIABLE} is not set here."
+        return f"{KEY_VARIABLE} is not set here, and there is no file {self.path}."
 
 
 def decoded(word: str, named: str) -> bytes:

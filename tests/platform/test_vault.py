@@ -94,6 +94,20 @@ def test_without_a_key_the_error_says_how_to_make_one() -> None:
     assert "openssl rand -base64 32" in str(caught.value)
 
 
+def test_without_a_key_what_was_sealed_names_the_one_it_takes(tmp_path: Path) -> None:
+    sealed = Vault(KEY).seal(SECRET, "p")
+
+    beside = Vault(folder=tmp_path), str(tmp_path / "secret_key")
+    for vault, place in ((Vault(), "HOLDFAST_SECRET_KEY"), beside):
+        with pytest.raises(SecretKeyError) as caught:
+            vault.open(sealed, "p")
+        told = " ".join(filter(None, [caught.value.message, caught.value.detail, caught.value.hint]))
+        assert caught.value.code == "QH840"
+        assert sealed.split(".")[1] in told
+        assert place in told
+        assert "Nothing was stored" not in told
+
+
 @pytest.mark.parametrize("keys", [" ", ",", "abc", f"{KEY},abc", b64encode(b"short").decode(), "ä" * 44])
 def test_a_key_that_is_none_is_refused_and_not_shown(keys: str) -> None:
     with pytest.raises(SecretKeyError) as caught:
