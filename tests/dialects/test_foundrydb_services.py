@@ -127,6 +127,7 @@ def test_a_queue_in_a_database_that_is_not_there_fails_and_can_be_asked_for_agai
     again = south.foundrydb.create(name, database_name="nowhere", max_attempts=7)
     active = south.foundrydb.becomes(name, "Active")
 
+    assert failed["error_message"].startswith("could not be made: ")
     assert "nowhere" in failed["error_message"]
     assert listed["error_message"] == failed["error_message"]
     assert "Failed" in refused

@@ -27,6 +27,7 @@ from tests.fix_http import Caller
             "select holdfast.unblock('q', E'a\\\\b', how => 'skip').",
             'POST /v1/queues/q/unblock with {"key": "a\\\\b", "how": "skip"}.',
         ),
+        ("holdfast.drop_service('shop', forget => true)", "DELETE /v1/services/shop?forget=true"),
         ("select holdfast.repair(unreadable_only => true)", 'POST /v1/repair with {"unreadable_only": true}'),
         ("select pg_terminate_backend(7)", "select pg_terminate_backend(7)"),
         ("Producers with keys wait with next to nothing.", "Producers with keys wait with next to nothing."),

@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "discard": "dead discard",
         "drop_endpoint": "endpoint drop",
         "drop_hook": "hook drop",
+        "drop_service": "service remove",
         "enable_endpoint": "endpoint enable",
         "endpoint_health": "endpoint health",
         "extend": "extend",
@@ -55,7 +56,9 @@ WANTED: Mapping[str, str] = MappingProxyType(
     | {"seal_keys": "{queue}", "service_queues": "SERVICE"}
 )
 # What calls say by arguments and commands by options, and what a command wants to be told beside.
-FLAGS: Mapping[str, str] = MappingProxyType({"how": "--skip", "unreadable_only": "--unreadable-only"})
+FLAGS: Mapping[str, str] = MappingProxyType(
+    {"forget": "--forget", "how": "--skip", "unreadable_only": "--unreadable-only"}
+)
 BEFORE: Mapping[tuple[str, int], str] = MappingProxyType({("browse", 1): "--state"})
 BEHIND: Mapping[str, str] = MappingProxyType({"redrive": "--all"})
 

@@ -13,7 +13,7 @@ from holdfast.wire.routes import ROUTES
 
 # What a request calls the arguments that a call has in order; all others are named as in SQL.
 FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType({"browse": ("state",), "unblock": ("key",)})
-SUBJECTS = ("queue", "endpoint")  # what the first argument of a call names
+SUBJECTS = ("queue", "endpoint", "name")  # what the first argument of a call names
 CALL = calls(ROUTES)
 
 
@@ -30,15 +30,17 @@ def request(call: re.Match[str]) -> str:
     for part in SUBJECTS:
         if part in given:
             path = path.replace(f"{{{part}}}", quote(str(given.pop(part)), safe=""))
-    if given and route.method == "GET":
-        return f"{route.method} {path}?{urlencode(given)}"
+    if given and route.body is None:
+        asked = {name: "true" if value is True else value for name, value in given.items()}
+        return f"{route.method} {path}?{urlencode(asked)}"
     body = f" with {json.dumps(given, ensure_ascii=False)}" if given else ""
     return f"{route.method} {path}{body}"
 
 
 def fields(call: re.Match[str]) -> Iterator[tuple[str, str | bool]]:
     """What a call says, by the names that a request has for it."""
-    subject = "endpoint" if "{endpoint}" in ROUTES[call["name"]].path else "queue"
+    path = ROUTES[call["name"]].path
+    subject = next((part for part in SUBJECTS if f"{{{part}}}" in path), "queue")
     named = (subject, *FIELDS.get(call["name"], ()))
     for place, argument in enumerate(arguments(call)):
         if argument.name or place < len(named):

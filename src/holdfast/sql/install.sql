@@ -13509,13 +13509,14 @@ begin
   if v_queues <> '{}' and drop_service.forget is not true then
     perform holdfast._fail('QH852', format('service "%s" has queues', drop_service.name),
       format('There are %s: %s.', cardinality(v_queues), left(array_to_string(v_queues, ', '), 500)),
-      'Delete them first. If it is gone for good, forget => true removes what is known of them, and leaves the service itself as it is.');
+      format('Delete them first. If it is gone for good, holdfast.drop_service(%L, forget => true) removes what is known of them, and leaves the service '
+             'itself as it is.', drop_service.name));
   end if;
   delete from holdfast.service s where s.id = v_id;
   return true;
 end $$;
 comment on function holdfast.drop_service is
-  'Let a service be none any more; false: there is none of this name. One with queues is refused, unless forget: then what is known of them goes, and nothing is done on the service';
+  'Take a service off the list; false: there is none of this name. One with queues is refused, unless forget: then what is known of them goes, and nothing is done on the service';
 
 create or replace function holdfast._check_service_queue(
   name text, database_name text, visibility_timeout_seconds int, max_attempts int, dlq_enabled boolean) returns void language plpgsql immutable
@@ -13605,7 +13606,12 @@ begin
     v_queue.leaving := false;
   elsif v_queue.status <> 'Failed' or v_queue.leaving or v_queue.database_name <> v_database then
     perform holdfast._fail('QH862', format('service "%s" has this queue', v_service.name), format('"%s" is there, and %s, in the database %s.', v_queue.name,
-      v_queue.status, v_queue.database_name), 'Delete it first. What has failed can be asked for again in the same database, or be tried again as it is.');
+      v_queue.status, v_queue.database_name),
+      case when v_queue.status = 'Failed' and v_queue.leaving
+             then 'Its removal has failed: error_message says why. Once that is mended, let it be tried again; when the queue is gone, its name is free.'
+           when v_queue.leaving then 'It is being removed: when it is gone, its name is free.'
+           when v_queue.status = 'Failed' then 'Ask for it in the same database, where it can be tried again; or delete it first.'
+           else 'Use it as it is, or another name; or delete it first.' end);
   end if;
   v_queue.visibility_timeout_seconds := create_service_queue.visibility_timeout_seconds;
   v_queue.max_attempts := create_service_queue.max_attempts;
@@ -13925,11 +13931,11 @@ create or replace function holdfast._end_queue(task holdfast.service_task, error
 as $$
 begin
   if task.kind = 'provision' then
-    update holdfast.service_queue q set error_message = _end_queue.error, updated_at = _end_queue.at,
+    update holdfast.service_queue q set error_message = left('could not be made: ' || _end_queue.error, 2000), updated_at = _end_queue.at,
                                         status = case when _end_queue.error is null then 'Active' else 'Failed' end
     where q.id = task.queue_id and not q.leaving;
   elsif task.kind = 'deprovision' then
-    update holdfast.service_queue q set error_message = _end_queue.error, updated_at = _end_queue.at,
+    update holdfast.service_queue q set error_message = left('could not be removed: ' || _end_queue.error, 2000), updated_at = _end_queue.at,
                                         status = case when _end_queue.error is null then q.status else 'Failed' end,
                                         deleted_at = case when _end_queue.error is null then _end_queue.at end
     where q.id = task.queue_id;
@@ -13953,10 +13959,11 @@ begin
   end if;
   update holdfast.service_task t
   set status = case when end_task.error is null then 'completed' else 'failed' end, body = null, result = end_task.result,
-      error_message = left(end_task.error, 1900) || case when v_task.begun then '. Whether the messages were sent is not known' else '' end,
+      error_message = case when v_task.begun then rtrim(left(end_task.error, 1900), '.') || '. Whether the messages were sent is not known'
+                           else left(end_task.error, 2000) end,
       lease_until = null, updated_at = v_now, completed_at = v_now
   where t.n = v_task.n;
-  perform holdfast._end_queue(v_task, left(end_task.error, 2000), v_now);
+  perform holdfast._end_queue(v_task, end_task.error, v_now);
   -- The next task of this queue has waited for it.
   perform pg_notify('holdfast_service', '');
   return true;
@@ -14027,7 +14034,7 @@ end $$;
 grant select on holdfast.migration to public;
 
 insert into holdfast.migration (version, name, checksum, breaking)
-values (0, 'functions', '2c2dd99df1ad73941db3a45c5216958c3cfa74652255a4269b1d055d50f5257c', false);
+values (0, 'functions', '420681205d335d92716f1fb3eec91b19832a8c0871b053ad48e88b813fceeb2a', false);
 \else
 do $install$
 begin
@@ -14059,7 +14066,7 @@ begin
             (23, 'c2592bf3b2fd34c8347743344f9e59f3a5c741ae7155abb08e3024b3af120496'),
             (24, 'e886b19ee8b5042be976f5c6eea4123871412ed93f37e9d928ae379ba24bc663'),
             (25, 'e478617c19c768ad1bc356bdfa2ac74497c95532765ccd5bb0c0dab8493703a5'),
-            (0, '2c2dd99df1ad73941db3a45c5216958c3cfa74652255a4269b1d055d50f5257c')
+            (0, '420681205d335d92716f1fb3eec91b19832a8c0871b053ad48e88b813fceeb2a')
         ) as here (version, checksum) using (version, checksum)
         where there.name is null or here.version is null
     ) then

@@ -30,7 +30,7 @@ class AsyncServiceVerbs(AsyncCalls):
         return await self._records(ServiceInfo, "services")
 
     async def drop_service(self, name: str, *, forget: bool = False) -> bool:
-        """Let a service be none any more; False if there is none. forget: and its queues too."""
+        """Take a service off the list; False if there is none. forget: and its queues too."""
         return await self._value(bool, "drop_service", name=name, forget=forget)
 
     async def create_service_queue(

@@ -31,7 +31,7 @@ class ServiceVerbs(Calls):
         return self._records(ServiceInfo, "services")
 
     def drop_service(self, name: str, *, forget: bool = False) -> bool:
-        """Let a service be none any more; False if there is none. forget: and its queues too."""
+        """Take a service off the list; False if there is none. forget: and its queues too."""
         return self._value(bool, "drop_service", name=name, forget=forget)
 
     def create_service_queue(

@@ -24,7 +24,8 @@ def message(error: HoldfastError) -> str:
     parts = [error.message or error.name, error.detail]
     if error.hint and not is_native(error.hint):
         parts.append(error.hint)
-    return ". ".join(part.rstrip(".") for part in parts if part).replace(BYTES, "")
+    sentences = [part if part.endswith(("?", "!")) else f"{part.rstrip('.')}." for part in parts if part]
+    return " ".join(sentences).removesuffix(".").replace(BYTES, "")
 
 
 def is_native(hint: str) -> bool:

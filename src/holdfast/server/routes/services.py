@@ -29,7 +29,7 @@ async def services(call: Call[None]) -> object:
 
 @book.verb(ADMIN)
 async def drop_service(call: Call[wire.DropService]) -> object:
-    """Let a service be none any more; false if there is none. One with queues is refused.
+    """Take a service off the list; false if there is none. One with queues is refused.
 
     With forget, what is known of its queues goes too, and the service itself stays as it is.
     """

@@ -102,13 +102,14 @@ begin
   if v_queues <> '{}' and drop_service.forget is not true then
     perform holdfast._fail('QH852', format('service "%s" has queues', drop_service.name),
       format('There are %s: %s.', cardinality(v_queues), left(array_to_string(v_queues, ', '), 500)),
-      'Delete them first. If it is gone for good, forget => true removes what is known of them, and leaves the service itself as it is.');
+      format('Delete them first. If it is gone for good, holdfast.drop_service(%L, forget => true) removes what is known of them, and leaves the service '
+             'itself as it is.', drop_service.name));
   end if;
   delete from holdfast.service s where s.id = v_id;
   return true;
 end $$;
 comment on function holdfast.drop_service is
-  'Let a service be none any more; false: there is none of this name. One with queues is refused, unless forget: then what is known of them goes, and nothing is done on the service';
+  'Take a service off the list; false: there is none of this name. One with queues is refused, unless forget: then what is known of them goes, and nothing is done on the service';
 
 create or replace function holdfast._check_service_queue(
   name text, database_name text, visibility_timeout_seconds int, max_attempts int, dlq_enabled boolean) returns void language plpgsql immutable
@@ -198,7 +199,12 @@ begin
     v_queue.leaving := false;
   elsif v_queue.status <> 'Failed' or v_queue.leaving or v_queue.database_name <> v_database then
     perform holdfast._fail('QH862', format('service "%s" has this queue', v_service.name), format('"%s" is there, and %s, in the database %s.', v_queue.name,
-      v_queue.status, v_queue.database_name), 'Delete it first. What has failed can be asked for again in the same database, or be tried again as it is.');
+      v_queue.status, v_queue.database_name),
+      case when v_queue.status = 'Failed' and v_queue.leaving
+             then 'Its removal has failed: error_message says why. Once that is mended, let it be tried again; when the queue is gone, its name is free.'
+           when v_queue.leaving then 'It is being removed: when it is gone, its name is free.'
+           when v_queue.status = 'Failed' then 'Ask for it in the same database, where it can be tried again; or delete it first.'
+           else 'Use it as it is, or another name; or delete it first.' end);
   end if;
   v_queue.visibility_timeout_seconds := create_service_queue.visibility_timeout_seconds;
   v_queue.max_attempts := create_service_queue.max_attempts;

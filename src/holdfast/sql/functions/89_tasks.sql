@@ -258,11 +258,11 @@ create or replace function holdfast._end_queue(task holdfast.service_task, error
 as $$
 begin
   if task.kind = 'provision' then
-    update holdfast.service_queue q set error_message = _end_queue.error, updated_at = _end_queue.at,
+    update holdfast.service_queue q set error_message = left('could not be made: ' || _end_queue.error, 2000), updated_at = _end_queue.at,
                                         status = case when _end_queue.error is null then 'Active' else 'Failed' end
     where q.id = task.queue_id and not q.leaving;
   elsif task.kind = 'deprovision' then
-    update holdfast.service_queue q set error_message = _end_queue.error, updated_at = _end_queue.at,
+    update holdfast.service_queue q set error_message = left('could not be removed: ' || _end_queue.error, 2000), updated_at = _end_queue.at,
                                         status = case when _end_queue.error is null then q.status else 'Failed' end,
                                         deleted_at = case when _end_queue.error is null then _end_queue.at end
     where q.id = task.queue_id;
@@ -286,10 +286,11 @@ begin
   end if;
   update holdfast.service_task t
   set status = case when end_task.error is null then 'completed' else 'failed' end, body = null, result = end_task.result,
-      error_message = left(end_task.error, 1900) || case when v_task.begun then '. Whether the messages were sent is not known' else '' end,
+      error_message = case when v_task.begun then rtrim(left(end_task.error, 1900), '.') || '. Whether the messages were sent is not known'
+                           else left(end_task.error, 2000) end,
       lease_until = null, updated_at = v_now, completed_at = v_now
   where t.n = v_task.n;
-  perform holdfast._end_queue(v_task, left(end_task.error, 2000), v_now);
+  perform holdfast._end_queue(v_task, end_task.error, v_now);
   -- The next task of this queue has waited for it.
   perform pg_notify('holdfast_service', '');
   return true;
