@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, InvalidServiceError
 from holdfast.dialects import DIALECTS
+from holdfast.dialects.foundrydb.errors import message
 from tests.dialects.foundrydb import FoundryDb
 from tests.dialects.pins import pins
 from tests.dialects.queue_ti import QueueTi, content_of
@@ -206,6 +207,12 @@ def test_a_bad_batch_is_refused_and_nothing_is_sent(
     assert told in response.json()["error"]
     assert where in response.json()["error"]
     assert crossing.holdfast.claim(crossing.queue) == []
+
+
+def test_an_error_is_one_text_whose_sentences_end_once() -> None:
+    error = InvalidServiceError("QH850", "this is none", "Is it running?", "Look there.")
+
+    assert message(error) == "this is none. Is it running? Look there"
 
 
 @pytest.mark.parametrize(

@@ -9,21 +9,26 @@ import psycopg
 import typer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from holdfast.client import ServiceQueue, ServiceUnreachableError
-from holdfast.client._services import shown
+from holdfast.client import InvalidServiceError, ServiceQueue, ServiceUnreachableError
+from holdfast.client._services import LOCAL, check_name, shown
 from holdfast.database import key_folder
 from holdfast.vault import Vault
 
 from ._command import Invocation, command
 from ._help import Group
-from ._options import LARGEST_COUNT, Yes
+from ._options import Yes
 
 CONNECT_SECONDS = 5
 COLUMNS = ("name", "address", "queues", "updated_at", "id")
 QUEUE_COLUMNS = ("name", "status", "database_name", "updated_at", "error_message")
 FROM_STDIN = "-"
 
-app = typer.Typer(cls=Group, help="PostgreSQL services, and the queues on them.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Group,
+    help="PostgreSQL services, and queues on them. Messages: by /managed-services of a server, or SQL there.",
+    short_help="PostgreSQL services, and the queues on them.",
+    no_args_is_help=True,
+)
 
 Name = Annotated[str, typer.Argument(metavar="SERVICE", help="Its name.")]
 Url = Annotated[
@@ -39,10 +44,10 @@ Database = Annotated[
     str | None, typer.Option("--database", metavar="NAME", help="Which database of it; else its own.")
 ]
 Timeout = Annotated[
-    int, typer.Option("--visibility-timeout", max=LARGEST_COUNT, help="Seconds that a claim holds a message.")
+    int, typer.Option("--visibility-timeout", min=1, max=43_200, help="Seconds that a claim holds a message.")
 ]
 Attempts = Annotated[
-    int, typer.Option("--max-attempts", max=LARGEST_COUNT, help="After so many deliveries it is dead.")
+    int, typer.Option("--max-attempts", min=1, max=100, help="After so many deliveries it is dead.")
 ]
 NoDeadLetters = Annotated[bool, typer.Option("--no-dlq", help="Delete what is dead, instead of keeping it.")]
 
@@ -50,14 +55,26 @@ NoDeadLetters = Annotated[bool, typer.Option("--no-dlq", help="Delete what is de
 @command(app)
 def add(invocation: Invocation, service: Name, url: Url = None, unchecked: Unchecked = False) -> None:
     """Make a service, or say anew where it is and with which password."""
+    check_name(service)
     given = asked_for(invocation) if url is None else sys.stdin.readline() if url == FROM_STDIN else url
     given = given.strip()
+    if not given:
+        raise InvalidServiceError(
+            "QH850",
+            "no URL came",
+            "There was none to be read. Nothing was stored.",
+            "It is like postgresql://user:password@host:5432/database: on stdin, or where you are asked.",
+        )
     address = shown(given)
     if not unchecked:
         check(given, address)
     with invocation.client() as client:
-        client.vault = Vault.found(key_folder(invocation.database_url))
+        vault = client.vault = Vault.found(key_folder(invocation.database_url))
+        makes_key = vault.makes_key
         id = client.put_service(service, given)
+        if makes_key:
+            others = [known.name for known in client.services() if known.name not in (LOCAL, service)]
+            warn_of_others(invocation, vault, others)
     invocation.output.document(
         {"id": str(id), "name": service, "address": address}, f"{service} is {address}."
     )
@@ -72,10 +89,10 @@ def list_services(invocation: Invocation) -> None:
 
 @command(app)
 def remove(invocation: Invocation, service: Name, forget: Forget = False, yes: Yes = False) -> None:
-    """Let a service be none any more; one with queues is refused."""
-    if forget:
-        invocation.confirm(f"Forget the queues of {service}, and leave them where they are?", yes=yes)
+    """Take a service off the list; one with queues is refused."""
     with invocation.client() as client:
+        if forget and service in [known.name for known in client.services()]:
+            invocation.confirm(f"Forget the queues of {service}, and leave them where they are?", yes=yes)
         dropped = client.drop_service(service, forget=forget)
     text = f"Removed {service}." if dropped else f"There is no service {service}."
     invocation.output.document({"service": service, "removed": dropped}, text)
@@ -132,6 +149,15 @@ def tell(invocation: Invocation, queue: ServiceQueue) -> None:
     invocation.output.document(queue, f"{queue.name} on {queue.service} is {queue.status}.")
 
 
+def warn_of_others(invocation: Invocation, vault: Vault, others: list[str]) -> None:
+    """What was sealed before there was this key was sealed with another, which is not here."""
+    if others:
+        invocation.output.note(
+            f"Made a new key, {vault.path}. Services stored before are sealed with another one: "
+            f"{', '.join(others)}. Put that key into the file too, on a line of its own, or add them again."
+        )
+
+
 def asked_for(invocation: Invocation) -> str:
     """A URL that nobody sees, and no history keeps; machines are not asked."""
     if not sys.stdin.isatty() or invocation.output.as_json:
@@ -151,6 +177,11 @@ def check(url: str, address: str) -> None:
         raise ServiceUnreachableError(
             "QH853",
             f"nobody can connect to {address}",
-            f"{said.replace(password, '***') if password else said}. Nothing was stored.",
+            f"{sentence(said.replace(password, '***') if password else said)} Nothing was stored.",
             "Look at host, port, user and password; --unchecked stores it all the same.",
         ) from None
+
+
+def sentence(text: str) -> str:
+    """A text that ends as sentences do."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +17,8 @@ from ._errors import InvalidServiceError
 NOT_HERE = {"passfile", "service", "servicefile"}  # files of the machine that connects
 SHOWN = ("host", "hostaddr", "port", "dbname", "user")
 LOCAL = "local"
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 LONGEST_URL = 4_000
 
 
@@ -67,6 +70,18 @@ class ServiceTask:
 def purpose_of(service: str) -> str:
     """What the address of a service is sealed for."""
     return f"service:{service}"
+
+
+def check_name(name: str) -> None:
+    """Refuse what the database will refuse, before anything is done for it."""
+    if not NAME.fullmatch(name) or name == LOCAL or ID.fullmatch(name):
+        raise InvalidServiceError(
+            "QH850",
+            "a service cannot have this name",
+            f"Got {name[:100]!r}.",
+            "A name has 1 to 63 characters out of a-z 0-9 _ -, begins with a letter or a digit, and is"
+            f" neither an id nor {LOCAL}, which is this database.",
+        )
 
 
 def shown(url: str) -> str:
