@@ -34,6 +34,7 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
             | {"rollups", "archived", "why", "runs", "now", "queue_schema", "schema_versions"}
             | {"extent", "base_id", "outcomes", "endpoints", "endpoint_info", "endpoint_health"}
             | {"endpoint_events", "event_types", "subscriptions", "seal_keys"}
+            | {"hooks", "hook_info", "hook_calls"}
         ),
     }
 )

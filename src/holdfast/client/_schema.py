@@ -8,7 +8,7 @@ import psycopg
 
 from ._errors import SchemaMissingError, SchemaTooNewError
 
-KNOWN_VERSION = 23
+KNOWN_VERSION = 25
 """The highest migration that this client was written for."""
 
 EXISTS = "select to_regclass('holdfast.migration') is not null"
