@@ -1,4 +1,4 @@
-"""The doors. Every test that takes `client` runs through each of them.
+"""The doors. Every test that takes `client` runs through each of them; through the last in `make verify`.
 
 A module has one database and one server; a test has queues of its own by their names. The clock of a module
 only goes forward, so that what one test leaves behind does not concern the next.
@@ -7,6 +7,7 @@ only goes forward, so that what one test leaves behind does not concern the next
 from __future__ import annotations
 
 import itertools
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,12 +18,15 @@ import pytest
 
 from holdfast import AsyncClient, AsyncHoldfast, Client, async_connect, connect
 from holdfast.server.settings import Settings
+from holdfast.vault import KEY_VARIABLE
 from tests.client.twin import twin
 from tests.fix_database import holdfast_database
 from tests.fix_http import served
 
 SQL_ASYNC, SQL_SYNC, HTTP_ASYNC, HTTP_SYNC = "sql-async", "sql-sync", "http-async", "http-sync"
-DOORS = [SQL_ASYNC, SQL_SYNC, HTTP_ASYNC, HTTP_SYNC]
+# The last joins what the second and the third have each shown: generated code, and the way over HTTP.
+DOORS = [SQL_ASYNC, SQL_SYNC, HTTP_ASYNC, pytest.param(HTTP_SYNC, marks=pytest.mark.verify)]
+SECRET_KEY = b64encode(b"k" * 32).decode()
 START = datetime.fromisoformat("2031-05-01T12:00:00+00:00")
 _numbers = itertools.count(1)
 
@@ -45,12 +49,15 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(server_url: str, template_database: str) -> Iterator[World]:
-    """What all tests of a module share; the server does no upkeep, so that tests see their own alone."""
+    """What all tests of a module share, with a key for secrets at every door; the server does no upkeep, and
+    nothing on services, so that tests see their own alone."""
     with (
+        pytest.MonkeyPatch.context() as patch,
         holdfast_database(server_url, template_database) as url,
-        served(Settings(database_url=url, port=0, upkeep=0)) as http,
     ):
-        yield World(url, http.address)
+        patch.setenv(KEY_VARIABLE, SECRET_KEY)
+        with served(Settings(database_url=url, port=0, upkeep=0, agent=False)) as http:
+            yield World(url, http.address)
 
 
 @pytest.fixture(params=DOORS)

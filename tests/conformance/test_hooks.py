@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from datetime import timedelta
 from typing import Any
 
@@ -24,12 +23,6 @@ from holdfast import (
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 SLUG = "a-slug-that-somebody-chose"
-
-
-@pytest.fixture(autouse=True)
-def secret_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key that secrets are sealed with."""
-    monkeypatch.setenv("HOLDFAST_SECRET_KEY", b64encode(b"k" * 32).decode())
 
 
 @pytest.fixture

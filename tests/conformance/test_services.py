@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterator
 
 import pytest
@@ -19,7 +18,8 @@ from holdfast import (
     TooManyServiceQueuesError,
 )
 from holdfast.server.settings import Settings
-from tests.conformance.conftest import World
+from holdfast.vault import KEY_VARIABLE
+from tests.conformance.conftest import SECRET_KEY, World
 from tests.fix_database import holdfast_database
 from tests.fix_http import served
 
@@ -33,7 +33,7 @@ def world(server_url: str, template_database: str) -> Iterator[World]:
         pytest.MonkeyPatch.context() as patch,
         holdfast_database(server_url, template_database) as url,
     ):
-        patch.setenv("HOLDFAST_SECRET_KEY", b64encode(b"k" * 32).decode())
+        patch.setenv(KEY_VARIABLE, SECRET_KEY)
         with served(Settings(database_url=url, port=0, upkeep=0, task_attempts=1000)) as http:
             yield World(url, http.address)
 

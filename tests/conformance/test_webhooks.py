@@ -32,28 +32,13 @@ from holdfast import (
     NewEvent,
     Settlement,
 )
-from holdfast.vault import KEY_VARIABLE, Vault
-from tests.conformance.conftest import Clock, OpenClient
+from holdfast.vault import Vault
+from tests.conformance.conftest import SECRET_KEY, Clock, OpenClient
 
 URL = "https://example.com/hooks"
-KEY = b64encode(b"k" * 32).decode()
 SECRET = "whsec_" + b64encode(b"s" * 32).decode()
 
 Conn = psycopg.Connection[Any]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def key() -> Any:
-    """The key that all doors seal with; it is set before the server starts."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(KEY_VARIABLE, KEY)
-        yield
-
-
-@pytest.fixture(scope="module")
-def world(key: None, world: Any) -> Any:
-    """The world, with that key."""
-    return world
 
 
 async def made(client: AsyncHoldfast, name: str, **config: Any) -> str:
@@ -113,7 +98,7 @@ async def test_secrets_are_sealed_and_shown_by_no_door(client: AsyncHoldfast, co
     secrets, auth = stored(conn, name)
     shown = repr(await client.endpoint_info(name)) + repr(await client.endpoints())
     changed = await client.configure_endpoint(name, {"auth": {"type": "bearer", "token": "tk-1"}})
-    vault = Vault(KEY)
+    vault = Vault(SECRET_KEY)
 
     assert [vault.open(each, f"webhook:{name}") for each in secrets] == [SECRET]
     assert vault.open(auth["password"], f"webhook:{name}") == "pw-1"
@@ -131,7 +116,7 @@ async def test_a_secret_is_rotated(client: AsyncHoldfast, conn: Conn, clock: Clo
 
     first = await client.rotate_secret(name, SECRET)
     second = await client.rotate_secret(name, overlap=timedelta(hours=2))
-    opened = [Vault(KEY).open(each, f"webhook:{name}") for each in stored(conn, name)[0]]
+    opened = [Vault(SECRET_KEY).open(each, f"webhook:{name}") for each in stored(conn, name)[0]]
 
     assert (first.secret, first.until) == (SECRET, None)
     assert second.until == now + timedelta(hours=2)

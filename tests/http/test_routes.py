@@ -17,7 +17,7 @@ from holdfast.wire.routes import ROUTES
 # A transaction, LISTEN and COPY need a connection to the database.
 ONLY_OVER_SQL = {"bulk_send", "close", "fast_mode", "listen", "transaction"}
 ONLY_OVER_HTTP = {"auth_status", "discard_one", "docs", "docs_file", "healthz", "login", "openapi", "queue"}
-ONLY_OVER_HTTP |= {"docs_too", "metrics", "readyz", "work"}
+ONLY_OVER_HTTP |= {"docs_too", "metrics", "readyz", "receive", "work"}
 OF_SEND = {"send_batch", "send_many"}  # the same request as send
 WAITING = {"claim": {"wait"}}
 
