@@ -259,6 +259,7 @@ def test_a_clean_restart_keeps_leases_and_tokens(jobs_url: str, durable_server: 
     assert left == [(4,)]
 
 
+@pytest.mark.verify
 def test_a_clean_restart_under_load_breaks_no_live_lease(
     durable_crew: Crew, durable_server: EmbeddedPostgres, durable_url: str
 ) -> None:

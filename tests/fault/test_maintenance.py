@@ -108,6 +108,7 @@ def test_a_minute_of_every_kind_of_maintenance_loses_nothing(crew: Crew) -> None
     assert figures.acked > 500
 
 
+@pytest.mark.verify
 def test_an_old_snapshot_and_an_open_writer_lose_nothing(crew: Crew, connect: Connect) -> None:
     snapshot, writer = connect(autocommit=False), connect(autocommit=False)
     snapshot.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ

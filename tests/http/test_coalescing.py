@@ -141,6 +141,7 @@ def test_claims_that_come_together_are_answered_together(
     assert sorted(payload for share in got for payload in share) == list(range(messages))
 
 
+@pytest.mark.verify
 def test_claims_that_wait_and_streams_share_evenly(windowed: Caller, engine: Holdfast) -> None:
     with ExitStack() as stack, ThreadPoolExecutor(5) as pool:
         streams = [stack.enter_context(Stream(windowed, "orders", "max=10")) for _ in range(5)]

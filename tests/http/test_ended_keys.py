@@ -215,6 +215,7 @@ def test_a_key_expires_while_the_database_does_not_answer(
         assert status(caller) == 401
 
 
+@pytest.mark.verify
 def test_what_is_known_of_keys_holds_for_a_bounded_time_without_the_database(
     engine: Holdfast, serve: Serve, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,6 +111,7 @@ def test_who_waits_is_told_also_where_a_queue_s_configuration_is_looked_up_just_
     comes_back(far)
 
 
+@pytest.mark.verify
 def test_a_deaf_network_does_not_hang_the_server(far: Caller, proxy: Proxy) -> None:
     proxy.deafen()
 

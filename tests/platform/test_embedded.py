@@ -342,6 +342,7 @@ def test_two_users_in_one_process_share_it_too(data_dir: Path) -> None:
         assert ask(outer) == 1
 
 
+@pytest.mark.verify
 def test_many_threads_may_enter_and_leave(data_dir: Path) -> None:
     def use(_: int) -> object:
         with EmbeddedPostgres(data_dir=data_dir, settings=QUICK) as url:
